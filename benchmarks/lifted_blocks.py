@@ -20,11 +20,12 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.data.images import mnist
-from torchlift.methods.lifted.bcd import BCD, state_step
+from torchlift.methods.lifted.bcd import BCD
 from torchlift.methods.lifted.network import Network
 from torchlift.methods.lifted.shard import Alone
 from torchlift.methods.lifted.solvers import Exact, StoppedShortWarning, WeightBlock
 from torchlift.methods.lifted.solvers.states import StateBlock
+from torchlift.methods.lifted.sweeps import state_step
 
 
 def digits(data: str | None, samples: int) -> tuple[Tensor, Tensor]:
@@ -68,7 +69,7 @@ def sweep(network: Network, x: Tensor, y: Tensor, states: list[Tensor]) -> dict[
         layer.theta = timed(row, name, partial(step, layer, penalty, mu, below, target, Alone()))
         weights = WeightBlock(below, target, penalty, mu, rho)
         row[f"{name}_gradient"] = float(weights.gradient(layer.theta).abs().max())
-    parts = network.parts(x, states, y)
+    parts = network.layer_energies(x, states, y)
     row["penalty"], row["loss"] = (float(term) / len(x) for term in parts)
     row["seconds"] = sum(row[f"{n}_seconds"] for n in ("states", "weights_1", "weights_2"))
     row["cpu_seconds"] = sum(row[f"{n}_cpu_seconds"] for n in ("states", "weights_1", "weights_2"))

@@ -26,8 +26,8 @@ def cka(x: Tensor, y: Tensor, *, batch: int | None = None) -> float:
         return whole_cka(x - x.mean(0), y - y.mean(0))
     if batch < 4:
         raise DataError(f"the unbiased estimate needs batches of at least 4, got {batch}.")
-    parts = [(a, b) for a, b in zip(x.split(batch), y.split(batch), strict=True) if len(a) >= 4]
-    grams = [(a @ a.T, b @ b.T) for a, b in parts]
+    pieces = [(a, b) for a, b in zip(x.split(batch), y.split(batch), strict=True) if len(a) >= 4]
+    grams = [(a @ a.T, b @ b.T) for a, b in pieces]
     xy, xx, yy = (
         sum(float(unbiased_hsic(*pair(g))) for g in grams)
         for pair in (lambda g: g, lambda g: (g[0], g[0]), lambda g: (g[1], g[1]))

@@ -51,7 +51,7 @@ class Depth:
             shown.setdefault(name, []).append(a)
 
         visit(model, few, see)
-        outputs = {name: torch.cat(parts).flatten(1) for name, parts in shown.items()}
+        outputs = {name: torch.cat(outputs_so_far).flatten(1) for name, outputs_so_far in shown.items()}
         inputs = list(input_pieces(few, model))
         values = [torch.cat(inputs) if isinstance(inputs[0], Tensor) else None, *outputs.values()]
         return {

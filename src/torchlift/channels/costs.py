@@ -16,7 +16,7 @@ class Costs:
     """Sizes of all weights and products, with the channels that lie along them."""
 
     sizes: Mapping[str, tuple[int, ...]]
-    places: Mapping[str, tuple[tuple[Axis, Tensor], ...]]
+    axes_of: Mapping[str, tuple[tuple[Axis, Tensor], ...]]
     products: tuple[tuple[tuple[int, Tensor | None], ...], ...]
     samples: int
 
@@ -25,7 +25,7 @@ class Costs:
         total = 0
         for name, shape in self.sizes.items():
             left = list(shape)
-            for axis, roots in self.places.get(name, ()):
+            for axis, roots in self.axes_of.get(name, ()):
                 left[axis.dim] -= int(torch.isin(roots, gone).sum())
             total += math.prod(left)
         return float(total)
@@ -53,7 +53,7 @@ def sizes_by_count(
 
     weights: list[list[tuple[int, list[tuple[str, float]]]]] = []
     for name, shape in costs.sizes.items():
-        along = costs.places.get(name, ())
+        along = costs.axes_of.get(name, ())
         weights.append(
             [extent(n, [roots for axis, roots in along if axis.dim == dim]) for dim, n in enumerate(shape)]
         )
@@ -77,15 +77,15 @@ def sizes_by_count(
 
 def costs_of(model: nn.Module, trace: Trace) -> Costs:
     """The costs of a model that was followed."""
-    places: dict[str, list[tuple[Axis, Tensor]]] = {}
+    axes_of: dict[str, list[tuple[Axis, Tensor]]] = {}
     for axis in trace.labels.axes:
-        places.setdefault(axis.name, []).append((axis, trace.labels.roots(axis.labels)))
+        axes_of.setdefault(axis.name, []).append((axis, trace.labels.roots(axis.labels)))
     products = tuple(
         tuple((size, channel_line(trace.labels, core, dim)) for size, core, dim in extents)
         for extents in trace.readers.products
     )
     sizes = {name: tuple(p.shape) for name, p in model.named_parameters()}
-    return Costs(sizes, {n: tuple(own) for n, own in places.items()}, products, trace.samples)
+    return Costs(sizes, {n: tuple(own) for n, own in axes_of.items()}, products, trace.samples)
 
 
 def channel_line(labels: Labels, core: Tensor | None, dim: int) -> Tensor | None:

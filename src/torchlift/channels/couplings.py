@@ -53,7 +53,7 @@ class Coupling:
 
 def couplings(trace: Trace) -> list[Coupling]:
     """The couplings of a trace: channels that touch the same dimensions of the same weights."""
-    parent, places = trace.labels.parent, trace.labels.axes
+    parent, labeled_axes = trace.labels.parent, trace.labels.axes
     kinds = alike(trace)
     every = torch.cat([whole_numbers([]), *(own for _, _, own in kinds)])
     sizes = whole_numbers(len(own) for _, _, own in kinds)
@@ -63,12 +63,12 @@ def couplings(trace: Trace) -> list[Coupling]:
     kind, number = kind[parent], number[parent]
     shared = Counter(k for touched, _, _ in kinds for k in touched)
     read, summed = (
-        within(places, mask)
+        within(labeled_axes, mask)
         for mask in (trace.readers.reader, trace.readers.reader & ~trace.readers.looked_up)
     )
 
     def member(k: int, count: int) -> Member:
-        axis, role = places[k], "reads" if summed[k] else "writes"
+        axis, role = labeled_axes[k], "reads" if summed[k] else "writes"
         mine = slice(axis.start, axis.start + axis.size)
         index, channel = torch.arange(axis.size), number[mine]
         if shared[k] > 1:
@@ -92,13 +92,13 @@ def learned(coupling: Coupling, trace: Trace) -> bool:
 
 def alike(trace: Trace) -> list[tuple[tuple[int, ...], str, Tensor]]:
     """All channels, alike ones together: (numbers of the places they touch, why they stay, their labels)."""
-    places, frozen = trace.labels.axes, trace.labels.frozen()
+    labeled_axes, frozen = trace.labels.axes, trace.labels.frozen()
     reasons = ["", *dict.fromkeys(frozen.values())]
     why = torch.zeros_like(trace.labels.parent)
     why[whole_numbers(frozen)] = whole_numbers(reasons.index(reason) for reason in frozen.values())
-    pairs = (trace.labels.parent[1:] * len(places) + owners(places)).unique()
-    touched = pairs % len(places)
-    roots, counts = (pairs // len(places)).unique_consecutive(return_counts=True)
+    pairs = (trace.labels.parent[1:] * len(labeled_axes) + owners(labeled_axes)).unique()
+    touched = pairs % len(labeled_axes)
+    roots, counts = (pairs // len(labeled_axes)).unique_consecutive(return_counts=True)
     first, why = counts.cumsum(0) - counts, why[roots]
     same = torch.zeros(len(roots), dtype=torch.bool)  # as the channel before
     same[1:] = (counts[1:] == counts[:-1]) & (why[1:] == why[:-1])
@@ -119,14 +119,16 @@ def coupling(members: list[Member], own: Tensor, why: str, *, read: bool) -> Cou
     return Coupling(writer.name.rpartition(".")[0] or writer.name, own, tuple(members), blocked)
 
 
-def within(places: list[Axis], mask: Tensor) -> list[bool]:
+def within(labeled_axes: list[Axis], mask: Tensor) -> list[bool]:
     """Whether a mask of labels holds anywhere in each place."""
-    return (torch.zeros(len(places)).index_add_(0, owners(places), mask[1:].float()) > 0).tolist()
+    return (torch.zeros(len(labeled_axes)).index_add_(0, owners(labeled_axes), mask[1:].float()) > 0).tolist()
 
 
-def owners(places: list[Axis]) -> Tensor:
+def owners(labeled_axes: list[Axis]) -> Tensor:
     """The number of the place of each label, but for label 0."""
-    return torch.arange(len(places)).repeat_interleave(whole_numbers(axis.size for axis in places))
+    return torch.arange(len(labeled_axes)).repeat_interleave(
+        whole_numbers(axis.size for axis in labeled_axes)
+    )
 
 
 def whole_numbers(numbers: Iterable[int]) -> Tensor:

@@ -58,8 +58,8 @@ def chosen_channels(free: list[Coupling], scores: list[Tensor], choice: PruningC
     if choice.scope == "global":
         ratio = choice.of("*")
         relative = torch.cat([s / s.mean().clamp(min=1e-300) for s in scores]) if scores else torch.zeros(0)
-        parts = smallest_entries(relative, round(ratio * len(relative))).split([len(s) for s in scores])
-        counts = [min(int(p.sum()), len(p) - 1) for p in parts]
+        lowest = smallest_entries(relative, round(ratio * len(relative))).split([len(s) for s in scores])
+        counts = [min(int(p.sum()), len(p) - 1) for p in lowest]
     else:
         counts = [min(round(choice.of(c.name) * c.channels), c.channels - 1) for c in free]
     counts = [

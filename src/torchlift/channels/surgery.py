@@ -57,7 +57,7 @@ def apply_surgery(model: nn.Module, trace: Trace, done: Surgery, *, exact: bool 
     fold_in(folded, done.folds)
     adjust_norms(folded, trace, done.roots, exact=exact)
     before = {scaled: slice_norms(folded, scaled) for scaled in trace.scaled}
-    small = cut(folded, done.cuts | made_biases(model, done))
+    small = cut(folded, done.cuts | new_biases(model, done))
     for scaled, norms in before.items():
         gone = done.cuts.get((scaled.v, scaled.dim))
         rescale(small, scaled, norms if gone is None else without_slices(norms, 0, gone))
@@ -76,7 +76,7 @@ def fold_in(model: nn.Module, folds: Folds) -> None:
         layer.register_parameter("bias", nn.Parameter((bias + extra).to(weight), weight.requires_grad))
 
 
-def made_biases(model: nn.Module, done: Surgery) -> Cuts:
+def new_biases(model: nn.Module, done: Surgery) -> Cuts:
     """The cuts of biases that folding made: those of the rows beside them."""
     cuts: Cuts = {}
     for name in done.folds:

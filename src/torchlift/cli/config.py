@@ -71,7 +71,7 @@ class RunConfig(BaseModel):
 def read_config(flags: Training, **more: Any) -> RunConfig:
     """The file named by ``--config``, with the flags on top."""
     below = read_file(Path(flags.config)) if flags.config else {}
-    flags_given = {name: value for name, value in (given_flags(flags) | more).items() if was_given(value)}
+    flags_given = {name: value for name, value in (flags_set(flags) | more).items() if is_set(value)}
     for name in TABLES:
         if name in flags_given:
             flags_given[name] = parse_pairs(f"--{name}", flags_given[name])
@@ -80,7 +80,7 @@ def read_config(flags: Training, **more: Any) -> RunConfig:
     return validated(merged_tables(below, flags_given), None)
 
 
-def was_given(value: Any) -> bool:
+def is_set(value: Any) -> bool:
     """Whether a flag was there: 0 is a value, None, False and nothing repeated are none."""
     return value is not None and value is not False and value != ()
 
@@ -93,7 +93,7 @@ def split_range(pair: str) -> tuple[str, str]:
     return name.strip(), text.strip()
 
 
-def given_flags(flags: Training) -> TomlTable:
+def flags_set(flags: Training) -> TomlTable:
     """The flags that are settings."""
     names = (field.name for field in dataclasses.fields(flags))
     return {name: getattr(flags, name) for name in names if name not in ("config", "json", "debug")}

@@ -41,12 +41,12 @@ def from_splits(splits: Splits) -> LoadedData:
 
 def from_function(name: str) -> LoadedData:
     """``package.module:function`` returns Splits, or (train, valid) or (train, valid, test)."""
-    parts = import_object("--data", name)()
-    if isinstance(parts, Splits):
-        return from_splits(parts)
-    if not isinstance(parts, tuple) or len(parts) not in (2, 3):
+    loaded = import_object("--data", name)()
+    if isinstance(loaded, Splits):
+        return from_splits(loaded)
+    if not isinstance(loaded, tuple) or len(loaded) not in (2, 3):
         raise ValueError(
-            f"--data {name} must return Splits or (train, valid[, test]), not {type(parts).__name__}"
+            f"--data {name} must return Splits or (train, valid[, test]), not {type(loaded).__name__}"
         )
-    train, valid, *rest = parts
+    train, valid, *rest = loaded
     return LoadedData(train, valid, *(rest or [None]))

@@ -18,7 +18,7 @@ def model_page(
     title: str, card: Facts, model: nn.Module | None, example: Tensor | None, file_bytes: int | None = None
 ) -> Page:
     """All of it; without the model, what its card says."""
-    parts: list[tuple[str, list[PageBlock]]] = [
+    contents: list[tuple[str, list[PageBlock]]] = [
         ("In short", in_short(card, model, example, file_bytes)),
         ("Target and achieved", target_facts(card)),
         ("Layers", [layer_table(model)] if model is not None else []),
@@ -26,7 +26,7 @@ def model_page(
         ("What comes out", output_facts(card.get("output", {}))),
         ("Where it comes from", [KeyValues(card["from"])] if card.get("from") else []),
     ]
-    return Page(title, "", [Section(name, blocks) for name, blocks in parts if blocks])
+    return Page(title, "", [Section(name, blocks) for name, blocks in contents if blocks])
 
 
 def in_short(

@@ -79,11 +79,11 @@ class NamedRecipe:
 def best_config(config: RunConfig, values: Mapping[str, Any]) -> str:
     """The settings of the search with the best values in place, as TOML."""
     settings = config.model_dump(exclude_defaults=True, exclude=set(SEARCH_KEYS))
-    parts = sort_values(
+    sorted_tables = sort_values(
         {key: as_toml(value) for key, value in values.items()}, NamedRecipe(recipe_name(config))
     )
-    rate = {"lr": parts.optimizer.pop("lr")} if "lr" in parts.optimizer else {}
-    best = parts.run | rate | {"set": parts.recipe, "opt": parts.optimizer}
+    rate = {"lr": sorted_tables.optimizer.pop("lr")} if "lr" in sorted_tables.optimizer else {}
+    best = sorted_tables.run | rate | {"set": sorted_tables.recipe, "opt": sorted_tables.optimizer}
     return "# The best settings found.\n" + toml_text(merged_tables(settings, best))
 
 

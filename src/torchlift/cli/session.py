@@ -80,8 +80,8 @@ def out_folder(config: RunConfig, verb: str) -> Path:
     """The run's folder: as given, or named by what is run."""
     if config.out:
         return Path(config.out)
-    parts = [verb, *(config.recipe or (PLAIN,)), config.model or "", config.data or ""]
-    return Path("runs") / re.sub(r"[^\w.]+", "-", "-".join(parts)).strip("-")
+    words = [verb, *(config.recipe or (PLAIN,)), config.model or "", config.data or ""]
+    return Path("runs") / re.sub(r"[^\w.]+", "-", "-".join(words)).strip("-")
 
 
 def one_recipe(config: RunConfig) -> Any:

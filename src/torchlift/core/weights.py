@@ -55,19 +55,19 @@ class Reparametrized(Problem):
     def inside(self, function: Callable[[Problem], Any]) -> Any:
         """Evaluate ``function(base)`` with the weights in place."""
         masks = dict(self.zeros.named_buffers())
-        places: list[tuple[dict[str, Any], str, Any]] = []
+        swaps: list[tuple[dict[str, Any], str, Any]] = []
         for name, node in self.nodes.items():
             weight = cast(Tensor, node())
             weight = weight * masks[name] if name in masks else weight
-            places += [(*slot_of(self.base, slot), weight) for slot in self.slots[name]]
-        before = [parameters[leaf] for parameters, leaf, _ in places]
+            swaps += [(*slot_of(self.base, slot), weight) for slot in self.slots[name]]
+        before = [parameters[leaf] for parameters, leaf, _ in swaps]
         try:
-            for parameters, leaf, weight in places:
+            for parameters, leaf, weight in swaps:
                 parameters[leaf] = weight
             refresh_flat_weights(self.base)
             return function(self.base)
         finally:
-            for (parameters, leaf, _), hole in zip(places, before, strict=True):
+            for (parameters, leaf, _), hole in zip(swaps, before, strict=True):
                 parameters[leaf] = hole
             refresh_flat_weights(self.base)  # or copies of the problem would hold this forward's tensors
 

@@ -28,20 +28,20 @@ def read_arrays(path: str | Path, seed: int = 0) -> Splits:
     """
     path = Path(path).expanduser()
     arrays = open_arrays(path)
-    parts = {
+    loaded = {
         split: checked_tensors(f"{path.name}, {split}", *pair)
         for split, pair in pairs_by_split(path, arrays).items()
     }
     for split, fraction in HELD_OUT.items():
-        if split not in parts:
-            if len(parts["train"][0]) < 4:
+        if split not in loaded:
+            if len(loaded["train"][0]) < 4:
                 raise LoadError(
                     f"{path.name}: too few samples to set a {split} split aside; give x_{split}, y_{split}"
                 )
-            parts["train"], parts[split] = hold_out(parts["train"], fraction, seed)
-    x = parts["train"][0]
+            loaded["train"], loaded[split] = hold_out(loaded["train"], fraction, seed)
+    x = loaded["train"][0]
     schema = {"kind": "arrays", "shape": list(x.shape[1:]), "dtype": str(x.dtype).removeprefix("torch.")}
-    splits = Splits(parts["train"], parts["valid"], parts["test"], target_kind(*parts["train"]), schema)
+    splits = Splits(loaded["train"], loaded["valid"], loaded["test"], target_kind(*loaded["train"]), schema)
     check_together(path.name, splits)
     return splits
 

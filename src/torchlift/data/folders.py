@@ -22,8 +22,8 @@ HELD_OUT = {"test": 0.2, "valid": 0.125}
 
 def holds_pictures(folder: Path) -> bool:
     """Whether there are pictures in folders inside."""
-    places = [below for inner in subfolders(folder) for below in (inner, *subfolders(inner))]
-    return any(next(pictures(folder_inside), None) for folder_inside in places)
+    directories = [below for inner in subfolders(folder) for below in (inner, *subfolders(inner))]
+    return any(next(pictures(folder_inside), None) for folder_inside in directories)
 
 
 def subfolders(folder: Path) -> list[Path]:
@@ -46,24 +46,24 @@ def read_pictures(folder: str | Path, seed: int = 0, scale: MeanStd | None = Non
     root = Path(folder).expanduser()
     inside = {path.name.lower(): path for path in subfolders(root)}
     splits = {split: inside[name] for split, names in PARTS.items() for name in names if name in inside}
-    places = splits if "train" in splits else {"train": root}
-    classes = [path.name for path in subfolders(places["train"]) if next(pictures(path), None)]
+    directories = splits if "train" in splits else {"train": root}
+    classes = [path.name for path in subfolders(directories["train"]) if next(pictures(path), None)]
     if len(classes) < 2:
-        raise LoadError(f"{places['train']} needs a folder of pictures for each of two or more classes")
-    parts = {split: read_part(directory, classes) for split, directory in places.items()}
-    colors = any(x.shape[1] == 3 for x, _ in parts.values())
-    parts = {split: (x.expand(-1, 3, -1, -1) if colors else x, y) for split, (x, y) in parts.items()}
-    sizes = {split: tuple(x.shape[1:]) for split, (x, _) in parts.items()}
+        raise LoadError(f"{directories['train']} needs a folder of pictures for each of two or more classes")
+    pairs = {split: read_split(directory, classes) for split, directory in directories.items()}
+    colors = any(x.shape[1] == 3 for x, _ in pairs.values())
+    pairs = {split: (x.expand(-1, 3, -1, -1) if colors else x, y) for split, (x, y) in pairs.items()}
+    sizes = {split: tuple(x.shape[1:]) for split, (x, _) in pairs.items()}
     if len(set(sizes.values())) > 1:
         raise LoadError(f"{root}: pictures of the splits differ in size: {sizes}; make them one size")
     for split, fraction in HELD_OUT.items():
-        if split not in parts:
-            parts["train"], parts[split] = hold_out(parts["train"], fraction, seed)
-    mean, std = statistics(parts["train"][0]) if scale is None else channels_of(scale, sizes["train"][0])
+        if split not in pairs:
+            pairs["train"], pairs[split] = hold_out(pairs["train"], fraction, seed)
+    mean, std = statistics(pairs["train"][0]) if scale is None else channels_of(scale, sizes["train"][0])
     std = torch.where(std > 0, std, 1.0)
     scaled = partial(normalize, mean=mean, std=std)
     schema = pictures_schema(sizes["train"], mean, std, classes)
-    train, valid, test = ((scaled(parts[split][0]), parts[split][1]) for split in ("train", "valid", "test"))
+    train, valid, test = ((scaled(pairs[split][0]), pairs[split][1]) for split in ("train", "valid", "test"))
     return Splits(train, valid, test, "classification", schema)
 
 
@@ -84,7 +84,7 @@ def pictures_schema(shape: tuple[int, ...], mean: Tensor, std: Tensor, classes: 
     return {"kind": "pictures", "shape": list(shape), **scale, "classes": classes}
 
 
-def read_part(folder: Path, classes: list[str]) -> Pair:
+def read_split(folder: Path, classes: list[str]) -> Pair:
     """All pictures below a folder, as bytes, and their classes."""
     strange = [path.name for path in subfolders(folder) if path.name not in classes]
     if strange and any(next(pictures(folder / name), None) for name in strange):

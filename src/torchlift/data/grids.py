@@ -49,8 +49,8 @@ def on_shortest_paths(a: Tensor, b: Tensor, free: Tensor, diagonal: bool = False
 
 def query(cell: Tensor, size: int) -> Tensor:
     """One-cell masks at the given rows and columns, n × 2; empty where the cell is off the grid."""
-    places = torch.arange(size)
-    return (cell[:, :1] == places)[:, :, None] & (cell[:, 1:] == places)[:, None, :]
+    positions = torch.arange(size)
+    return (cell[:, :1] == positions)[:, :, None] & (cell[:, 1:] == positions)[:, None, :]
 
 
 def shortest_paths(

@@ -46,13 +46,13 @@ def records(where: Path, name: str, files: list[str], labels: int = 1) -> Pair:
 
     def decode() -> NDArray[Any]:
         with ThreadPoolExecutor() as pool:
-            parts = list(pool.map(lambda file: read_decompressed(where, file), files))
-        for file, label in zip(files, parts, strict=True):
+            contents = list(pool.map(lambda file: read_decompressed(where, file), files))
+        for file, label in zip(files, contents, strict=True):
             if not label or len(label) % size:
                 raise LoadError(
                     f"{where / file}: {len(label)} bytes are not records of {size}; fetch it again"
                 )
-        return np.concatenate([np.frombuffer(label, np.uint8).reshape(-1, size) for label in parts])
+        return np.concatenate([np.frombuffer(label, np.uint8).reshape(-1, size) for label in contents])
 
     table = cached(name, [variant(where, file) for file in files], decode)
     images = np.ascontiguousarray(table[:, labels:]).reshape(-1, 3, 32, 32)
@@ -66,8 +66,8 @@ def mnist(folder: str | Path | None = None) -> tuple[Pair, Pair]:
 
 def fashion_mnist(folder: str | Path | None = None) -> tuple[Pair, Pair]:
     """Fashion-MNIST in MNIST's format; Debian's package has it in ``/usr/share/datasets/fashion-mnist``."""
-    places = ("fashion-mnist", "FashionMNIST/raw")
-    return idx_pairs(locate("fashion_mnist", folder, places, "train-images-idx3-ubyte"))
+    folders = ("fashion-mnist", "FashionMNIST/raw")
+    return idx_pairs(locate("fashion_mnist", folder, folders, "train-images-idx3-ubyte"))
 
 
 def idx_pairs(where: Path) -> tuple[Pair, Pair]:

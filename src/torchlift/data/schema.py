@@ -45,7 +45,7 @@ def encode_table(schema: Schema, path: Path) -> tuple[Tensor, list[str]]:
     from torchlift.data.tables import cells_below, column_numbers
 
     names, columns = cells_below(path)
-    parts: list[Tensor] = []
+    encoded: list[Tensor] = []
     for column in schema["columns"]:
         if column["name"] not in columns:
             raise LoadError(
@@ -65,8 +65,8 @@ def encode_table(schema: Schema, path: Path) -> tuple[Tensor, list[str]]:
         else:
             values = column_numbers(path, column["name"], cells)
         mean, std = (torch.tensor(column[key], dtype=torch.float32) for key in ("mean", "std"))
-        parts.append((torch.from_numpy(values) - mean) / std)
-    return torch.cat(parts, 1), [str(line) for line in range(1, len(parts[0]) + 1)]
+        encoded.append((torch.from_numpy(values) - mean) / std)
+    return torch.cat(encoded, 1), [str(line) for line in range(1, len(encoded[0]) + 1)]
 
 
 def encode_pictures(schema: Schema, path: Path) -> tuple[Tensor, list[str]]:
@@ -74,8 +74,8 @@ def encode_pictures(schema: Schema, path: Path) -> tuple[Tensor, list[str]]:
     from torchlift.data.folders import pictures, read_picture, subfolders
     from torchlift.data.images import normalize
 
-    places = [path, *subfolders(path)] if path.is_dir() else []
-    files = [file for directory in places for file in pictures(directory)] if places else [path]
+    directories = [path, *subfolders(path)] if path.is_dir() else []
+    files = [file for directory in directories for file in pictures(directory)] if directories else [path]
     if not files:
         raise LoadError(f"{path} holds no pictures; give a folder of them, or one file")
     channels, height, width = schema["shape"]
@@ -89,7 +89,7 @@ def encode_pictures(schema: Schema, path: Path) -> tuple[Tensor, list[str]]:
         images.append(picture.expand(channels, -1, -1) if len(picture) == 1 else picture[:channels])
     mean, std = (torch.tensor(schema[key], dtype=torch.float64) for key in ("mean", "std"))
     return normalize(torch.stack(images), mean, std), [
-        str(file.relative_to(path) if places else file.name) for file in files
+        str(file.relative_to(path) if directories else file.name) for file in files
     ]
 
 

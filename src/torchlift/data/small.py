@@ -18,9 +18,9 @@ def digits(seed: int = 0, image: bool = False) -> Splits:
 def iris(seed: int = 0) -> Splits:
     """Fisher's irises, 150 of them, four measurements standardized by the training part, three classes."""
     bunch = need("iris", "sklearn.datasets").load_iris()
-    parts = split(*iris_raw(), "classification", seed, (0.2, 0.2))
-    mean, std = parts.train[0].mean(0), parts.train[0].std(0)
-    train, valid, test = (((x - mean) / std, y) for x, y in (parts.train, parts.valid, parts.test))
+    shuffled = split(*iris_raw(), "classification", seed, (0.2, 0.2))
+    mean, std = shuffled.train[0].mean(0), shuffled.train[0].std(0)
+    train, valid, test = (((x - mean) / std, y) for x, y in (shuffled.train, shuffled.valid, shuffled.test))
     scales = zip(bunch.feature_names, mean.tolist(), std.tolist(), strict=True)
     columns = [{"name": name, "mean": [m], "std": [s]} for name, m, s in scales]
     classes = [str(name) for name in bunch.target_names]

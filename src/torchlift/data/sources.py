@@ -22,17 +22,17 @@ class LoadError(ValueError):
         super().__init__(printable(message))
 
 
-def locate(who: str, folder: str | Path | None, places: Sequence[str], file: str) -> Path:
-    """The folder that holds ``file``: one of ``places`` under the data folder, or that folder itself.
+def locate(who: str, folder: str | Path | None, folders: Sequence[str], file: str) -> Path:
+    """The folder that holds ``file``: one of ``folders`` under the data folder, or that folder itself.
 
     The data folder is the argument, else the environment variable ``TORCHLIFT_DATA``.
     """
     data_folder = folder or os.environ.get("TORCHLIFT_DATA")
-    layout = f"{places[0]}/{file}"
+    layout = f"{folders[0]}/{file}"
     if not data_folder:
         raise LoadError(f"{who}: no data folder; pass one or set TORCHLIFT_DATA to a folder with {layout}")
     root = Path(data_folder).expanduser()
-    for subfolder in (*places, "."):
+    for subfolder in (*folders, "."):
         if any((root / subfolder / (file + suffix)).exists() for suffix in OPENERS):
             return root / subfolder
     raise LoadError(

@@ -33,18 +33,18 @@ def read_table(path: str | Path, seed: int = 0, kind: Kind | None = None) -> Spl
     widths = [block.shape[1] for block in inputs]
     x = torch.from_numpy(np.concatenate(inputs, 1, dtype=np.float32))
     y, kind = column_target(path, target, columns[target], kind)
-    parts = split(x, y, kind, seed)
-    mean, std = parts.train[0].mean(0), parts.train[0].std(0)
+    shuffled = split(x, y, kind, seed)
+    mean, std = shuffled.train[0].mean(0), shuffled.train[0].std(0)
     std = torch.where(std > 0, std, 1.0)
     schema: dict[str, Any] = {"kind": "table", "columns": [], "target": target}
     middle, unit = torch.zeros(1), torch.ones(1)
     if kind == "regression":
-        middle, unit = parts.train[1].mean(0), parts.train[1].std(0)
+        middle, unit = shuffled.train[1].mean(0), shuffled.train[1].std(0)
         unit = torch.where(unit > 0, unit, 1.0)
         schema["scale"] = {"mean": middle.tolist(), "std": unit.tolist()}
     train, valid, test = (
         ((x - mean) / std, (y - middle) / unit if kind == "regression" else y)
-        for x, y in (parts.train, parts.valid, parts.test)
+        for x, y in (shuffled.train, shuffled.valid, shuffled.test)
     )
     means, stds = mean.split(widths), std.split(widths)
     for name, m, s in zip((name for name in names if name != target), means, stds, strict=True):

@@ -106,7 +106,7 @@ class Setup:
         """The data of a seed, as they are given."""
         return self.data(seed) if callable(self.data) else self.data
 
-    def parts(self, seed: int) -> tuple[Any, Any, Any]:
+    def split_data(self, seed: int) -> tuple[Any, Any, Any]:
         """The data of a seed: for training, validation, test."""
         data = self.splits(seed)
         return data if isinstance(data, tuple) else (data.train, data.valid, data.test)

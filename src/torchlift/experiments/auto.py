@@ -172,12 +172,12 @@ def describe_auto(
     names: RunRecord,
 ) -> RunRecord:
     """What identifies a search: a folder made with anything else is not resumed."""
-    parts = zip(("train", "valid"), data, strict=True)
+    splits = zip(("train", "valid"), data, strict=True)
     return names | {
         "model": describe_model(task.model),
         "data": {
             name: describe_data(None if samples is None else source(samples, batch))
-            for name, samples in parts
+            for name, samples in splits
         },
         "loss": describe_setting(task.loss),
         "candidates": {name: describe_setting(arm) for name, arm in kept.items()},

@@ -83,7 +83,7 @@ def cards(chosen: PageData, plain: PageData | None) -> report.Cards:
 def front_scatter(rows: Sequence[PageData], search: PageData) -> report.Scatter:
     """Metric against file: all trials, the front, the choice."""
     keys = {row["key"] for row in search["front"]}
-    parts = {
+    groups = {
         "other trials": [r for r in rows if r["key"] not in keys],
         "front": [r for r in rows if r["key"] in keys and r["key"] != search["chosen"]["key"]],
         "choice": [search["chosen"]],
@@ -95,7 +95,7 @@ def front_scatter(rows: Sequence[PageData], search: PageData) -> report.Scatter:
             [r["metric"] for r in some],
             labels=[r["key"] for r in some],
         )
-        for name, some in parts.items()
+        for name, some in groups.items()
         if some
     ]
     sizes = [row["bytes"] for row in rows]

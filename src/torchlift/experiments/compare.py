@@ -87,7 +87,7 @@ def compare(
     settings = {"keep": "best"} | settings | {"optimizer": named_optimizer(settings.get("optimizer", ADAMW))}
     data = train if valid is None and test is None else (train, valid, test)
     setup = Setup(make, data, settings | {"equal_cost": True})
-    if any(data is None for data in setup.parts(numbers[0])):
+    if any(data is None for data in setup.split_data(numbers[0])):
         raise TorchliftError("compare needs training, validation and test data: it chooses by the second.")
     labels = listed(recipes)
     check_arms(setup, by_name(labels), numbers[0])
@@ -95,7 +95,7 @@ def compare(
     trials = Trials.of(tune, labels, (max(numbers) + 1,) if tuning_seeds is None else tuning_seeds)
     if shared_seeds := set(trials.seeds) & set(numbers):
         raise TorchliftError(f"seed {min(shared_seeds)} is in the table: tuning_seeds are others.")
-    folders = folders_for(labels, numbers) | trials.places(labels)
+    folders = folders_for(labels, numbers) | trials.tuning_folders(labels)
     if folder is not None and first_process():
         record = {"folders": list(folders.values())}
         open_run(folder, "comparison", lambda: record, resume=resume, overwrite=overwrite)
@@ -158,7 +158,7 @@ def check_arms(setup: Setup, arms: Mapping[str, Arm], seed: int) -> None:
     """Ask every arm whether it is for this model, before the first run."""
     with rng.scope(seed):
         task = as_task(setup.make_model(), setup.settings.get("loss", "cross_entropy"))
-        look = DryRun(setup.parts(seed)[0], setup.settings.get("batch_size", 128))
+        look = DryRun(setup.split_data(seed)[0], setup.settings.get("batch_size", 128))
         for name, arm in arms.items():
             if "epochs" in arm.settings:
                 raise TorchliftError(f"{name!r} sets epochs: all arms have the budget= of the comparison.")

@@ -64,7 +64,7 @@ class Trials:
         """That of a search."""
         return self.seeds[0]
 
-    def places(self, labels: Mapping[str, Any]) -> dict[tuple[str, Any], str]:
+    def tuning_folders(self, labels: Mapping[str, Any]) -> dict[tuple[str, Any], str]:
         """A folder for every search."""
         return {(label, "tuning"): f"{folder_name(label)}-tuning" for label in labels if label in self.counts}
 
@@ -98,7 +98,7 @@ def search_arm(setup: Setup, arm: Arm, trials: int, seed: int, budget: float, **
     space = own_space(recipe, rate)
     if not space:
         return None
-    train, valid, _ = setup.parts(seed)
+    train, valid, _ = setup.split_data(seed)
     return search(
         arm.model or setup.make_model,
         train,
@@ -125,7 +125,7 @@ def tuned(
     labels: Mapping[str, Mapping[str, Arm]],
     trials: Trials,
     budget: float,
-    places: Mapping[tuple[str, Any], Path | None],
+    folders: Mapping[tuple[str, Any], Path | None],
     executor: Executor,
     **shared: bool,
 ) -> dict[str, Tuned]:
@@ -138,7 +138,7 @@ def tuned(
             count,
             trials.seed,
             budget,
-            out=places[name, "tuning"],
+            out=folders[name, "tuning"],
             **shared,
         )
         for name, count in trials.counts.items()
@@ -180,7 +180,7 @@ class Candidate:
         settings = self.arm.merged(self.setup.settings) | {"epochs": self.epochs, "seed": self.seed}
         model = describe_model(self.setup.model(self.arm, self.seed))
         batch = int(settings.get("batch_size", 128))
-        data = [describe_data(source(samples, batch)) for samples in self.setup.parts(self.seed)[:2]]
+        data = [describe_data(source(samples, batch)) for samples in self.setup.split_data(self.seed)[:2]]
         text = json.dumps([self.name, as_toml_value(settings), model, data], sort_keys=True, default=str)
         return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 

@@ -93,12 +93,12 @@ class Constraints:
 
     def __str__(self) -> str:
         sign = "≥" if self.higher_is_better else "≤"
-        parts = [
+        limits = [
             self.bytes and f"file ≤ {self.bytes:,.0f} bytes",
             self.latency and f"latency ≤ {self.latency:g} ms",
             self.accuracy is not None and f"metric {sign} {self.accuracy:g}",
         ]
-        return ", ".join(str(limit) for limit in parts if limit) or "none"
+        return ", ".join(str(limit) for limit in limits if limit) or "none"
 
 
 def dominates(one: Delivered, other: Delivered, constraints: Constraints) -> bool:

@@ -78,7 +78,7 @@ class Delivery:
         """The run's model as a file, and what that is worth."""
         small = without_dead_channels(result)
         model, packed = written(small, self.file, result.card)
-        _, valid, test = self.setup.parts(self.seed)
+        _, valid, test = self.setup.split_data(self.seed)
         batch = int(self.setup.settings.get("batch_size", 128))
 
         def score(data: Any) -> float:

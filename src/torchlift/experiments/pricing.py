@@ -67,7 +67,7 @@ def same_flops(setup: Setup, arm: Arm, seed: int) -> float:
     if arm.model is None:
         return 1.0
     loss = setup.settings.get("loss", "cross_entropy")
-    batch = DryRun(setup.parts(seed)[0], setup.settings.get("batch_size", 128)).example()
+    batch = DryRun(setup.split_data(seed)[0], setup.settings.get("batch_size", 128)).example()
     ours, theirs = (probe(as_task(setup.model(one, seed), loss), batch).flops for one in (Arm(), arm))
     return ours / theirs
 

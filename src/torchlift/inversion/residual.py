@@ -59,8 +59,8 @@ class Trajectory(Operator):
     def A_adjoint(self, y: Tensor) -> Tensor:
         """Sums of everything that comes later."""
         later = y.flip(1).cumsum(1).flip(1)
-        parts = [later[:, k + 1] @ w.mT for k, w in enumerate(self.weights)]
-        return torch.cat([later[:, 0], *parts], 1)
+        pulled_back = [later[:, k + 1] @ w.mT for k, w in enumerate(self.weights)]
+        return torch.cat([later[:, 0], *pulled_back], 1)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -121,14 +121,14 @@ class StatePotential(Function):
     first: Function
     shape: tuple[int, ...]
 
-    def _parts(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def _widths(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         sizes = [x.shape[1] - sum(len(b.bias) for b in self.blocks), *(len(b.bias) for b in self.blocks)]
         u, *z = x.split(sizes, 1)
         return u.reshape(len(x), *self.shape), z
 
     def fn(self, x: Tensor) -> Tensor:
         """One number per sample."""
-        u, z = self._parts(x)
+        u, z = self._widths(x)
         inner = sum(
             _sum(b.act.potential(s)) - s @ b.bias.detach() for b, s in zip(self.blocks, z, strict=True)
         )
@@ -136,7 +136,7 @@ class StatePotential(Function):
 
     def prox(self, x: Tensor, gamma: float | Tensor = 1.0) -> Tensor:
         """Part by part."""
-        u, z = self._parts(x)
+        u, z = self._widths(x)
         states = [b.act.prox(s + gamma * b.bias.detach(), gamma) for b, s in zip(self.blocks, z, strict=True)]
         return torch.cat([samples(self.first.prox(u, gamma)), *states], 1)
 

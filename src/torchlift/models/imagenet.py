@@ -72,10 +72,10 @@ class ImageNetResNet(nn.Module):
         inputs = 64
         for number, count in enumerate(blocks, start=1):
             width, stride = 32 * 2**number, 1 if number == 1 else 2
-            parts = [block(inputs, width, stride, widen)]
+            stage = [block(inputs, width, stride, widen)]
             inputs = width * block.expansion
-            parts += [block(inputs, width, 1, widen) for _ in range(count - 1)]
-            self.add_module(f"stage{number}", nn.Sequential(*parts))
+            stage += [block(inputs, width, 1, widen) for _ in range(count - 1)]
+            self.add_module(f"stage{number}", nn.Sequential(*stage))
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.head = nn.Linear(inputs, classes)
 

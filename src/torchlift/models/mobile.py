@@ -52,13 +52,13 @@ def mobilenet(
     classes: int = 10,
 ) -> nn.Sequential:
     """MobileNetV2; without numbers that of the paper but for the strides."""
-    parts: list[nn.Module] = [conv_norm_relu(3, stem, 3, stride=stride)]
+    layers: list[nn.Module] = [conv_norm_relu(3, stem, 3, stride=stride)]
     width = stem
     for expansion, channels, blocks, first in stages:
         for number in range(blocks):
-            parts.append(Inverted(width, channels, expansion, first if number == 0 else 1))
+            layers.append(Inverted(width, channels, expansion, first if number == 0 else 1))
             width = channels
-    return nn.Sequential(*parts, conv_norm_relu(width, head), classified(head, classes))
+    return nn.Sequential(*layers, conv_norm_relu(width, head), classified(head, classes))
 
 
 class Shuffled(nn.Module):
@@ -86,10 +86,10 @@ def shufflenet(
     stride: int = 1, groups: int = 2, classes: int = 10,
 ) -> nn.Sequential:  # fmt: skip
     """ShuffleNet with two groups; without numbers that of the paper but for its first strides."""
-    parts: list[nn.Module] = [conv_norm_relu(3, stem, 3, stride=stride)]
+    layers: list[nn.Module] = [conv_norm_relu(3, stem, 3, stride=stride)]
     width = stem
     for channels, count in zip(widths, blocks, strict=True):
         for number in range(count):
-            parts.append(Shuffled(width, channels, 2 if number == 0 else 1, groups))
+            layers.append(Shuffled(width, channels, 2 if number == 0 else 1, groups))
             width = channels
-    return nn.Sequential(*parts, classified(width, classes))
+    return nn.Sequential(*layers, classified(width, classes))

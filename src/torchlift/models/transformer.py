@@ -72,8 +72,8 @@ class GPT(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Scores, batch × time × vocabulary, of integer tokens, batch × time ≤ context."""
-        places = torch.arange(tokens.shape[1], device=tokens.device)
-        x = self.dropout(self.token(tokens) + self.position(places))
+        positions = torch.arange(tokens.shape[1], device=tokens.device)
+        x = self.dropout(self.token(tokens) + self.position(positions))
         return self.head(self.norm(self.blocks(x)))
 
 

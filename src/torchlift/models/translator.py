@@ -22,24 +22,24 @@ class Translator(nn.Module):
         super().__init__()
         self.length = length
         self.source, self.target = nn.Embedding(sources, width), nn.Embedding(targets, width)
-        self.places = nn.Embedding(length, width)
+        self.positions = nn.Embedding(length, width)
         options: Any = {"dropout": 0.1, "batch_first": True, "norm_first": True}
         layer = nn.TransformerEncoderLayer(width, heads, 4 * width, **options)
         encoder = nn.TransformerEncoder(layer, depth, nn.LayerNorm(width), enable_nested_tensor=False)
         self.body = nn.Transformer(width, heads, 0, depth, 4 * width, custom_encoder=encoder, **options)
         self.head = nn.Linear(width, targets)
-        for table in (self.source, self.target, self.places):
+        for table in (self.source, self.target, self.positions):
             nn.init.normal_(table.weight, std=width**-0.5)
         self.head.weight = self.target.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Scores, batch × time × target words."""
         source, target = tokens[:, : self.length], tokens[:, self.length :]
-        places = self.places(torch.arange(self.length, device=tokens.device))
+        positions = self.positions(torch.arange(self.length, device=tokens.device))
         empty, later = source == PAD, torch.ones(2 * (target.shape[1],), device=tokens.device).triu(1).bool()
         mixed = self.body(
-            self.source(source) + places, self.target(target) + places[: target.shape[1]], tgt_mask=later,
-            src_key_padding_mask=empty, memory_key_padding_mask=empty,
+            self.source(source) + positions, self.target(target) + positions[: target.shape[1]],
+            tgt_mask=later, src_key_padding_mask=empty, memory_key_padding_mask=empty,
         )  # fmt: skip
         return self.head(mixed)
 

@@ -188,7 +188,7 @@ class GridEntries:
             raise PackedError("a tensor has steps that cannot have any.")
         wide, scaled, shifted, inexact = (plan.number(1) for _ in range(4))
         blocks = [plan.number(size) for size in shape]
-        if any(not parts or size % parts for parts, size in zip(blocks, shape, strict=True)):
+        if any(not pieces or size % pieces for pieces, size in zip(blocks, shape, strict=True)):
             raise PackedError("the steps of a tensor do not fit its shape.")
         if scaled and len(shape) < 2:
             raise PackedError("a tensor has scales for columns that it does not have.")

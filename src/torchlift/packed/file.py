@@ -402,10 +402,10 @@ class Opened:
                 "with an instance of its class."
             )
         model = self.tree()
-        places = list(slots(model))
-        numbers = self.numbers(len(places))
+        entries = list(slots(model))
+        numbers = self.numbers(len(entries))
         expected: dict[int, tuple[Tensor, bool]] = {}
-        for (module, name, learns), number in zip(places, numbers, strict=True):
+        for (module, name, learns), number in zip(entries, numbers, strict=True):
             mine = (getattr(module, name), learns)
             other = expected.setdefault(number, mine)
             if other[0].shape != mine[0].shape or other[1] != learns:
@@ -413,7 +413,7 @@ class Opened:
         items = self.items(len(expected), lambda n, head: fits(expected[n][0], head))
         frozen = self.marks("frozen", len(items))
         parameters: dict[int, nn.Parameter] = {}
-        for (module, name, learns), number in zip(places, numbers, strict=True):
+        for (module, name, learns), number in zip(entries, numbers, strict=True):
             item = items[number]
             if learns:
                 if number not in parameters:
@@ -434,7 +434,7 @@ class Opened:
         frozen = self.marks("frozen", len(items))
         target.fill([item.value for item in items], [n not in frozen for n in range(len(items))])
         for name, number in target.named:
-            owner, leaf = target.places[name]
+            owner, leaf = target.slots[name]
             if leaf in owner._parameters:
                 remember(owner, leaf, items[number])
         return model.eval()

@@ -52,7 +52,7 @@ class Grid:
             wide = np.float64 if kind == torch.float64 else np.float32
             return np.multiply(levels, step, dtype=wide) + self.offsets.reshape(-1).astype(wide)[block]
         if self.columns is not None:
-            column = self.columns[column_places(self.shape, begin, levels.size)]
+            column = self.columns[block_columns(self.shape, begin, levels.size)]
             return np.multiply(levels, step, dtype=np.float64) * column + 0.0
         short = kind == torch.float32 and levels.itemsize < 4 and self.steps.dtype.itemsize == 4
         wide = np.float32 if short else np.float64  # a product of 16 and 24 bits rounds the same in both
@@ -70,18 +70,18 @@ def block_numbers(shape: Sequence[int], blocks: Sequence[int], begin: int, count
     """Which step each of ``count`` entries from ``begin`` on has."""
     if math.prod(blocks) == 1:
         return np.zeros(count, np.intp)
-    last = max(dim for dim, parts in enumerate(blocks) if parts > 1)
+    last = max(dim for dim, pieces in enumerate(blocks) if pieces > 1)
     run = math.prod(shape[last:]) // blocks[last]  # entries one after the other that have one step
     first, end = begin // run, -(-(begin + count) // run)
     flat = np.arange(first * run, end * run, run)
     block, inner = np.zeros(flat.size, np.intp), math.prod(shape)
-    for size, parts in zip(shape, blocks, strict=True):
+    for size, pieces in zip(shape, blocks, strict=True):
         inner //= size
-        if parts > 1:
-            block = block * parts + flat // inner % size // (size // parts)
+        if pieces > 1:
+            block = block * pieces + flat // inner % size // (size // pieces)
     return block.repeat(run)[begin - first * run :][:count]
 
 
-def column_places(shape: Sequence[int], begin: int, count: int) -> Array:
+def block_columns(shape: Sequence[int], begin: int, count: int) -> Array:
     """The place along the second dimension of ``count`` entries from ``begin`` on."""
     return np.arange(begin, begin + count) // math.prod(shape[2:]) % shape[1]

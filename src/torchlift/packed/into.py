@@ -23,7 +23,7 @@ from torchlift.packed.tensors import Head
 SOME = 3
 
 
-def places_of(model: nn.Module) -> dict[str, tuple[nn.Module, str]]:
+def slots_of(model: nn.Module) -> dict[str, tuple[nn.Module, str]]:
     """The owner and the name there of every tensor of a model's state."""
     modules = dict(model.named_modules(remove_duplicate=False))
     return {
@@ -79,7 +79,7 @@ class IntoModel:
             plain_state(model)
         except ValueError as error:
             raise PackedError(f"into=: {error}.") from error
-        self.model, self.places = model, places_of(model)
+        self.model, self.slots = model, slots_of(model)
         self.check_names(names)
         self.named = list(zip(names, numbers, strict=True))
         self.sizes = self.check_sizes(sizes)
@@ -89,7 +89,7 @@ class IntoModel:
 
     def check_names(self, names: list[str]) -> None:
         """Names must be the same, all of them."""
-        missing, unknown = set(self.places) - set(names), set(names) - set(self.places)
+        missing, unknown = set(self.slots) - set(names), set(names) - set(self.slots)
         if len(set(names)) != len(names):
             raise PackedError("the file names a tensor twice.")
         if missing:
@@ -105,7 +105,7 @@ class IntoModel:
         """A tensor that stands in several places of the model must be one of the file too."""
         numbers: dict[int, int] = {}
         for name, number in self.named:
-            owner, leaf = self.places[name]
+            owner, leaf = self.slots[name]
             if numbers.setdefault(id(getattr(owner, leaf)), number) != number:
                 raise PackedError(f"{name!r} is tied in into=, and not in the file.")
 
@@ -156,7 +156,7 @@ class IntoModel:
         """A tensor of the file must fit where it goes: as many dimensions, none of them longer."""
         for name, own in self.named:
             if own == number:
-                owner, leaf = self.places[name]
+                owner, leaf = self.slots[name]
                 now: Tensor = getattr(owner, leaf)
                 wider = any(new > old for new, old in zip(head.shape, now.shape, strict=False))
                 if len(head.shape) != now.ndim or wider:
@@ -172,7 +172,7 @@ class IntoModel:
         parameters: dict[int, nn.Parameter] = {}
         changed: list[nn.Module] = []
         for name, number in self.named:
-            owner, leaf = self.places[name]
+            owner, leaf = self.slots[name]
             now, value = getattr(owner, leaf), values[number]
             if now.shape != value.shape:
                 changed.append(owner)

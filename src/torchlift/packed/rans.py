@@ -108,7 +108,7 @@ def encode_lanes(streams: Sequence[tuple[Sequence[Segment], int]]) -> list[tuple
     ends = np.cumsum([coded[n].lanes for n in order])
     steps = np.array([coded[n].steps for n in order])
     state = np.full(int(ends[-1]) if order else 0, LOW, np.uint32)
-    words, places = list[Array](), list[Array]()
+    words, owners = list[Array](), list[Array]()
     done = 0
     while done < (steps[0] if order else 0):
         active = int((steps > done).sum())
@@ -120,12 +120,12 @@ def encode_lanes(streams: Sequence[tuple[Sequence[Segment], int]]) -> list[tuple
             x = state[:lanes]
             (full,) = (x > most).nonzero()
             words.append(x[full].astype(np.uint16))
-            places.append(full)
+            owners.append(full)
             x[full] >>= SHIFTS[16]
             whole = x // frequency
             x += (whole << bits) - whole * frequency + start
         done += count
-    return by_stream(state, ends, order, words, places)
+    return by_stream(state, ends, order, words, owners)
 
 
 def table_of(segment: Segment) -> Array:
@@ -138,17 +138,17 @@ def table_of(segment: Segment) -> Array:
 
 
 def by_stream(
-    state: Array, ends: Array, order: Sequence[int], words: list[Array], places: list[Array]
+    state: Array, ends: Array, order: Sequence[int], words: list[Array], owners: list[Array]
 ) -> list[tuple[Array, Array]]:
     """States and words by stream, what was handed out last first."""
     every = np.concatenate([np.empty(0, np.uint16), *reversed(words)])
     streams: list[tuple[Array, Array]] = [(state, every)] * len(order)
     if len(order) > 1:
-        owner = np.searchsorted(ends, np.concatenate([np.empty(0, np.intp), *reversed(places)]), "right")
+        owner = np.searchsorted(ends, np.concatenate([np.empty(0, np.intp), *reversed(owners)]), "right")
         counts = np.cumsum(np.bincount(owner, minlength=len(order)))
         every = every[owner.argsort(kind="stable")]
-        parts = zip(np.split(state, ends[:-1]), np.split(every, counts[:-1]), strict=True)
-        for number, stream in zip(order, parts, strict=True):
+        streams_of = zip(np.split(state, ends[:-1]), np.split(every, counts[:-1]), strict=True)
+        for number, stream in zip(order, streams_of, strict=True):
             streams[number] = stream
     return streams
 

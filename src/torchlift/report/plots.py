@@ -82,8 +82,8 @@ def _line_view(line: Line, index: int, x: ChartAxis, y: ChartAxis) -> Json:
 
 def _phase_views(phases: Sequence[Phase], x: ChartAxis) -> list[Json]:
     shades = {label: number for number, label in enumerate(dict.fromkeys(phase.label for phase in phases))}
-    places = [(x.at(phase.x0), x.at(phase.x1), phase.label) for phase in phases]
-    drawn = [(a, b, label) for a, b, label in places if b > a]
+    spans = [(x.at(phase.x0), x.at(phase.x1), phase.label) for phase in phases]
+    drawn = [(a, b, label) for a, b, label in spans if b > a]
     return [{"at": a, "width": b - a, "label": label, "shade": shades[label] % 4} for a, b, label in drawn]
 
 

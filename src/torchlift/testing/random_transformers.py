@@ -104,7 +104,7 @@ class RandomAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Causal or not is one to the channels: not."""
-        q, k, v = self.parts(x)
+        q, k, v = self.heads_of(x)
         q, k = self.norm(q), self.norm(k)
         if self.rotary:
             q, k = with_rotary(q), with_rotary(k)
@@ -117,7 +117,7 @@ class RandomAttention(nn.Module):
             y = functional.scaled_dot_product_attention(q, k, v)
         return self.out(y.transpose(1, 2).flatten(2))
 
-    def parts(self, x: Tensor) -> list[Tensor]:
+    def heads_of(self, x: Tensor) -> list[Tensor]:
         """q, k, v as (batch, heads, places, features)."""
         n, length = x.shape[:2]
         if self.style == "separate":

@@ -55,7 +55,7 @@ def seed_torch(seed: int) -> None:
         torch.default_generator.manual_seed(seed)
 
 
-def key(*parts: object) -> int:
+def key(*values: object) -> int:
     """A seed that depends on every part: stable across processes, machines and Python versions."""
-    digest = hashlib.blake2b(repr(parts).encode(), digest_size=7).digest()
+    digest = hashlib.blake2b(repr(values).encode(), digest_size=7).digest()
     return int.from_bytes(digest, "big")

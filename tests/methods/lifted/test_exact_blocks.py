@@ -8,9 +8,10 @@ from torch import Tensor, nn
 from torchlift import lifted
 from torchlift.convex.solvers import newton_units, quadratic
 from torchlift.methods.lifted import activations, penalties, solvers
-from torchlift.methods.lifted.bcd import BCD, state_step
+from torchlift.methods.lifted.bcd import BCD
 from torchlift.methods.lifted.network import Network
 from torchlift.methods.lifted.shard import Alone
+from torchlift.methods.lifted.sweeps import state_step
 
 SMALL = {
     "soft_threshold": {"t": 0.3},
@@ -174,7 +175,7 @@ def test_joint_states_of_convolutions_and_their_errors() -> None:
     weights = torch.tensor(network.mus).double()
 
     def energy(states: list[Tensor]) -> Tensor:
-        return network.parts(x, states, y) @ weights
+        return network.layer_energies(x, states, y) @ weights
 
     assert [u.shape for u in actual] == [u.shape for u in states]
     for seed in range(20):

@@ -210,7 +210,7 @@ def test_convolutional_outputs_have_the_loss_of_torch() -> None:
     x = images(5)
     y = torch.randint(4, (5, 3, 3), generator=torch.Generator().manual_seed(1))
     network = Network.of(model, "bregman", 1.0, "cross_entropy")
-    loss = network.parts(x, network.states(x), network.targets(y, x))[-1]
+    loss = network.layer_energies(x, network.states(x), network.targets(y, x))[-1]
     assert torch.isclose(loss, nn.functional.cross_entropy(model(x), y, reduction="sum"))
 
 

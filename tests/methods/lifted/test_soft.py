@@ -33,7 +33,7 @@ def test_no_block_raises_the_energy(make) -> None:
     net, x = make(), randn(12, 4)
     y = randn(*net(x).shape, seed=1)
     energy, states = SoftEnergy(net, x, y, LINEAR, 1.5, 0.7), States.of(net, x)
-    gaps, ties, loss = energy.parts(states)
+    gaps, ties, loss = energy.layer_energies(states)
     assert float(gaps.abs().max()) < 1e-12
     assert float(ties.abs().max()) < 1e-12
     value = float(loss)

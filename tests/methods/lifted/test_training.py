@@ -10,12 +10,13 @@ from torch import Tensor, nn
 import torchlift as tl
 from torchlift import lifted
 from torchlift.methods.lifted import penalties, solvers
-from torchlift.methods.lifted.bcd import BCD, state_step
+from torchlift.methods.lifted.bcd import BCD
 from torchlift.methods.lifted.contrastive import Contrastive
 from torchlift.methods.lifted.network import Network
 from torchlift.methods.lifted.shard import Alone
 from torchlift.methods.lifted.solvers import descent
 from torchlift.methods.lifted.solvers.proximal import proximal_weights
+from torchlift.methods.lifted.sweeps import state_step
 
 EVERY_ACTIVATION = [
     "linear",
@@ -75,7 +76,10 @@ def test_block_updates_never_raise_the_objective(update: str, penalty: str) -> N
 
     def objective() -> float:
         ridge = sum(float(layer.weight.square().sum()) for layer in network.layers)
-        return float(network.parts(x, states, y) @ torch.tensor(network.mus).double()) + rule.rho * ridge
+        return (
+            float(network.layer_energies(x, states, y) @ torch.tensor(network.mus).double())
+            + rule.rho * ridge
+        )
 
     value = start = objective()
     for _ in range(2):
@@ -199,12 +203,12 @@ def test_the_objective_is_invariant_under_rescaling() -> None:
     network = Network.of(model, "bregman", [0.3, 2.0], "mse")
     y = nn.functional.one_hot(labels, 3).double()
     states = [s + 0.1 * randn(*s.shape, seed=2).abs() for s in network.states(x)]
-    value = network.parts(x, states, y) @ torch.tensor(network.mus).double()
+    value = network.layer_energies(x, states, y) @ torch.tensor(network.mus).double()
     roots = [1.0, 0.3**0.5, 2.0**0.5, 1.0]
     for layer, below, here in zip(network.layers, roots, roots[1:], strict=False):
         layer.theta = torch.cat([layer.weight * here / below, layer.theta[:, -1:] * here], 1)
     scaled = [root * state for root, state in zip(roots[1:], states, strict=False)]
-    assert torch.isclose(network.parts(x, scaled, y).sum(), value)
+    assert torch.isclose(network.layer_energies(x, scaled, y).sum(), value)
 
 
 def lifted_gradients(model: nn.Module, x: Tensor, labels: Tensor, method: Contrastive) -> list[Tensor]:

@@ -333,8 +333,8 @@ def convolved(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str,
     """Channel by channel; a constant other than zero is only FIXED behind padding or a transposed kernel."""
     x, kernel, bias = args[:3]
     padding, transposed, groups = args[4], bool(args[6]), int(args[8])
-    places = [0, *range(2, x.ndim)]
-    gx = lowest(c.of(x), places).expand(1, x.shape[1], *(1,) * (x.ndim - 2)).flatten()
+    mixed_dims = [0, *range(2, x.ndim)]
+    gx = lowest(c.of(x), mixed_dims).expand(1, x.shape[1], *(1,) * (x.ndim - 2)).flatten()
     zx = (x == 0).all(0).flatten(1).all(1) & (gx > 0) if bool(gx.any()) else torch.zeros_like(gx).bool()
     if transposed or any(padding):
         gx = capped(gx, ~zx)
@@ -408,13 +408,13 @@ POOLS = """max_pool{n}d_with_indices max_pool{n}d avg_pool{n}d _adaptive_avg_poo
 def pooled(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
     """A map that is one number stays that number, unless zeros are padded into a mean."""
     name, x = func.overloadpacket.__name__, args[0]
-    places = range(x.ndim - int(next(ch for ch in name if ch.isdigit())), x.ndim)
-    grade = lowest(c.of(x), places)
+    mixed_dims = range(x.ndim - int(next(ch for ch in name if ch.isdigit())), x.ndim)
+    grade = lowest(c.of(x), mixed_dims)
     if bool(grade.any()):
-        zero = (x == 0).all(list(places), keepdim=True)
+        zero = (x == 0).all(list(mixed_dims), keepdim=True)
         options = named_arguments(func, args, kwargs)
         pads = name.startswith("avg_pool") and (any(options["padding"]) or options["ceil_mode"])
-        mixed = torch.ones_like(zero) if pads else ~unchanging(x, list(places))
+        mixed = torch.ones_like(zero) if pads else ~unchanging(x, list(mixed_dims))
         grade = capped(grade, mixed & ~zero)
     c.put(tensors_in([out])[0], grade)
 
@@ -481,8 +481,8 @@ def move_grades(c: Constants, func: Any, args: Sequence[Any], kwargs: Mapping[st
         return
     full = grade.expand(x.shape)
     views = func.overloadpacket.__name__ in ("view", "_unsafe_view", "_reshape_alias")
-    parts = [full.reshape(out.shape)] if views else tensors_in([func(full, *args[1:], **kwargs)])
-    for tensor, piece in zip(results, parts, strict=True):
+    results_of_ones = [full.reshape(out.shape)] if views else tensors_in([func(full, *args[1:], **kwargs)])
+    for tensor, piece in zip(results, results_of_ones, strict=True):
         c.put(tensor, piece)
 
 

@@ -89,9 +89,9 @@ def scan(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
 def spatial(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
     """Pools, paddings and resizing of maps."""
     name = func.overloadpacket.__name__
-    places = int(next(c for c in name if c.isdigit()))
+    spatial_dims = int(next(c for c in name if c.isdigit()))
     labeled, n = f.look(args[0]), args[0].ndim
-    over = set(range(n - places, n))
+    over = set(range(n - spatial_dims, n))
     why = f"{name} mixes the channels"
     kept = [core for c in labeled.cores if (core := f.unmixed(c, over, why)) is not None]
     for tensor in tensors_in([out]):

@@ -34,7 +34,7 @@ class Follower(TorchDispatchMode):
         self.scaled: list[SliceNormed] = []
         self.shapes: list[ModuleSizes] = []
         self.spread: list[Tensor] = []
-        self.parts: dict[str, nn.Module] = dict(model.named_modules())
+        self.modules: dict[str, nn.Module] = dict(model.named_modules())
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -111,13 +111,13 @@ class Follower(TorchDispatchMode):
         return None
 
     def merge(
-        self, shape: Sequence[int], parts: Sequence[tuple[list[Tensor], Sequence[int], bool]]
+        self, shape: Sequence[int], modules: Sequence[tuple[list[Tensor], Sequence[int], bool]]
     ) -> list[Tensor]:
         """The cores of what is computed entry by entry from parts, each (cores, shape, wild), broadcast."""
         n = len(shape)
         padded = [
             ([pad(core, n) for core in cores], (1,) * (n - len(own)) + tuple(own), wild)
-            for cores, own, wild in parts
+            for cores, own, wild in modules
         ]
         blocked: set[int] = set()
         for cores, own, wild in padded:

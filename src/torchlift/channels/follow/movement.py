@@ -110,14 +110,14 @@ def join(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
 def pile(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
     """A new dimension without labels."""
     dim = (args[1] if len(args) > 1 else kwargs.get("dim", 0)) % out.ndim
-    parts: list[tuple[list[Tensor], Sequence[int], bool]] = []
+    operands: list[tuple[list[Tensor], Sequence[int], bool]] = []
     for tensor in args[0]:
         labeled = f.look(tensor)
         shape = list(tensor.shape)
         shape.insert(dim, 1)
-        parts.append(([core.unsqueeze(dim) for core in labeled.cores], shape, labeled.wild))
+        operands.append(([core.unsqueeze(dim) for core in labeled.cores], shape, labeled.wild))
     shape = [1 if d == dim else n for d, n in enumerate(out.shape)]
-    f.put(out, f.merge(shape, parts), pure=all(f.look(t).pure for t in args[0]))
+    f.put(out, f.merge(shape, operands), pure=all(f.look(t).pure for t in args[0]))
 
 
 @rule("constant_pad_nd")

@@ -35,8 +35,8 @@ def by_channel(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str,
             f.labels.unite(cores[0], each[0])
         f.put(out[0], own[0] if own else cores)  # labels of weights are never 0
         return
-    parts = [(each, shape, one.wild) for each, one in zip(own, affine, strict=True)]
-    f.put(out[0], f.merge(shape, [(cores, shape, labeled.wild), *parts]))
+    operands = [(each, shape, one.wild) for each, one in zip(own, affine, strict=True)]
+    f.put(out[0], f.merge(shape, [(cores, shape, labeled.wild), *operands]))
 
 
 @rule("native_group_norm")
@@ -47,10 +47,10 @@ def by_group(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, A
     labeled = f.look(x)
     why = "GroupNorm mixes the places of a map"
     cores = [c for core in labeled.cores if (c := f.unmixed(core, set(range(2, x.ndim)), why)) is not None]
-    parts = [(cores, shape, labeled.wild)]
+    operands = [(cores, shape, labeled.wild)]
     for tensor in tensors_in(args[1:3]):
-        parts.append(([core.reshape(shape) for core in f.look(tensor).cores], shape, False))
-    merged = f.merge(shape, parts)
+        operands.append(([core.reshape(shape) for core in f.look(tensor).cores], shape, False))
+    merged = f.merge(shape, operands)
     for core in merged:
         if varying(core) == {1}:
             rows = core.reshape(groups, -1)
@@ -103,11 +103,11 @@ def averaged(
         else:
             kept_core = f.unmixed(core, last, f"a norm over {count} dimensions mixes the channels")
             kept += [] if kept_core is None else [kept_core]
-    parts: list[tuple[list[Tensor], Sequence[int], bool]] = [(kept, x.shape, labeled.wild)]
+    operands: list[tuple[list[Tensor], Sequence[int], bool]] = [(kept, x.shape, labeled.wild)]
     for tensor in affine:
         if tensor is not None:
-            parts.append((f.look(tensor).cores, tensor.shape, False))
-    return f.merge(x.shape, parts)
+            operands.append((f.look(tensor).cores, tensor.shape, False))
+    return f.merge(x.shape, operands)
 
 
 RmsKind = Literal["rms", "rms+1"]

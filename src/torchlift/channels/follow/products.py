@@ -63,8 +63,8 @@ def pure(f: Follower, args: Sequence[Any]) -> bool:
 def product(f: Follower, left: Tensor, right: Tensor) -> list[Tensor]:
     """The cores of a batched product A[b, m, k] B[b, k, n], all with three dimensions."""
     a, b = f.look(left), f.look(right)
-    rest_a, over_a, whole_a = parted(f, [pad(c, 3) for c in a.cores], 2)
-    rest_b, over_b, whole_b = parted(f, [pad(c, 3) for c in b.cores], 1)
+    rest_a, over_a, whole_a = divided(f, [pad(c, 3) for c in a.cores], 2)
+    rest_b, over_b, whole_b = divided(f, [pad(c, 3) for c in b.cores], 1)
     if over_a is not None or over_b is not None:
         read_sum(f, left, right, over_a, over_b, whole_a or whole_b)
     f.readers.count(a.shape, b.shape, rest_a, rest_b, over_a if over_a is not None else over_b)
@@ -73,7 +73,7 @@ def product(f: Follower, left: Tensor, right: Tensor) -> list[Tensor]:
     return f.merge((batch, rows, columns), [(rest_a, shapes[0], a.wild), (rest_b, shapes[1], b.wild)])
 
 
-def parted(f: Follower, cores: list[Tensor], k: int) -> tuple[list[Tensor], Tensor | None, bool]:
+def divided(f: Follower, cores: list[Tensor], k: int) -> tuple[list[Tensor], Tensor | None, bool]:
     """(cores that do not differ along k, labels along k, whether heads were made whole)."""
     rest: list[Tensor] = []
     along: Tensor | None = None
@@ -123,7 +123,7 @@ def convolve(f: Follower, func: Any, args: Sequence[Any], kwargs: Mapping[str, A
     padding, transposed, groups = args[4], bool(args[6]), int(args[8])
     why = "differs from place to place in a map"
     cores = [c for core in x.cores if (c := f.unmixed(core, set(range(2, out.ndim)), why)) is not None]
-    rest, channels, _ = parted(f, cores, 1)
+    rest, channels, _ = divided(f, cores, 1)
     rows = directions(f, kernel)
     narrowed = groups > 1 and f.equal_groups and args[1].shape[1] > 1
     writes = None

@@ -113,11 +113,11 @@ class Readers:
         transposed: bool,
     ) -> None:
         """The multiplications of a convolution; ``channels`` are those that one of its outputs reads."""
-        places = kernel.shape[2:].numel() * out.numel() // out.shape[1]
+        positions = kernel.shape[2:].numel() * out.numel() // out.shape[1]
         inputs = kernel.shape[0] // groups if transposed else kernel.shape[1]
         self.products.append(
             (
-                (places, None, 0),
+                (positions, None, 0),
                 (out.shape[1], writes, 0),
                 (inputs, channels, 0),
             )

@@ -190,10 +190,10 @@ def named_tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
 def hooked(f: Follower) -> Generator[None]:
     """Keep the stack of modules at work, and look at some norms as a whole."""
     handles: list[Any] = []
-    for name, layer in f.parts.items():
+    for name, layer in f.modules.items():
         inner = counts(layer)
 
-        def enter(_module: Any, _given: Any, name: str = name, inner: bool = inner) -> None:
+        def enter(_module: Any, _input_trace: Any, name: str = name, inner: bool = inner) -> None:
             f.stack.append(name)
             f.silent += inner
 
@@ -226,14 +226,14 @@ def plainly() -> Generator[None]:
 
 def unite_recurrent(model: nn.Module, labels: Labels) -> None:
     """All layers and directions of a torch RNN have one size: unit j of one goes with those of the others."""
-    places = {(axis.name, axis.dim): axis for axis in labels.axes}
+    axis_at = {(axis.name, axis.dim): axis for axis in labels.axes}
     for name, layer in model.named_modules():
         if isinstance(layer, nn.RNNBase):
             prefix = f"{name}." if name else ""
             units = [
-                places[n, 1].labels
+                axis_at[n, 1].labels
                 for key, _ in layer.named_parameters()
-                if key.startswith("weight_hh") and ((n := f"{prefix}{key}"), 1) in places
+                if key.startswith("weight_hh") and ((n := f"{prefix}{key}"), 1) in axis_at
             ]
             for other in units[1:]:
                 labels.unite(units[0], other)

@@ -76,9 +76,9 @@ def auto(
         schema=data.schema,
         **settings,
     )
-    places = {"out": out, "model": result.file, "report": try_rebuild(out)}
-    where = "\n".join(f"{name}: {path}" for name, path in places.items() if path)
-    print_result(flags.json, read_json(out / "auto.json") | places, f"{result.table()}\n\n{where}")
+    paths = {"out": out, "model": result.file, "report": try_rebuild(out)}
+    where = "\n".join(f"{name}: {path}" for name, path in paths.items() if path)
+    print_result(flags.json, read_json(out / "auto.json") | paths, f"{result.table()}\n\n{where}")
 
 
 VERBS = [(auto, "auto", EXAMPLE)]

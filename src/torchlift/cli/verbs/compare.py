@@ -73,9 +73,9 @@ def compare(
     results = read_json(out / "comparison.json")
     for recipe in results["recipes"].values():
         del recipe["history"]
-    places = {"out": out, "report": try_rebuild(out)}
-    where = "\n".join(f"{name}: {path}" for name, path in places.items() if path)
-    print_result(flags.json, results | places, f"{comparison.table()}\n\n{where}")
+    paths = {"out": out, "report": try_rebuild(out)}
+    where = "\n".join(f"{name}: {path}" for name, path in paths.items() if path)
+    print_result(flags.json, results | paths, f"{comparison.table()}\n\n{where}")
 
 
 def seconds(time: str | float | None) -> float | str | None:

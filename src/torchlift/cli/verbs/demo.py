@@ -85,9 +85,9 @@ def demo(
     report = try_write(out, rows, f"The delivered file names the digits of new images:\n\n`{use}`")
     where = f"\n\nThe whole story: {report}" if report else ""
     summary = f"{comparison.table()}\n\n{story.demo_table(rows)}{where}\n\nUse the delivered file: {use}"
-    places = {"out": out, "report": report, "delivered": story.as_data(rows), "file": file, "use": use}
-    places["picture"] = picture
-    print_result(json, results | places, summary)
+    paths = {"out": out, "report": report, "delivered": story.as_data(rows), "file": file, "use": use}
+    paths["picture"] = picture
+    print_result(json, results | paths, summary)
 
 
 def try_write(out: Path, rows: "list[DemoNetwork]", use: str) -> Path | None:

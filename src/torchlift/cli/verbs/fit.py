@@ -54,8 +54,8 @@ def fit(
         **session.settings,
     )
     summary = read_json(out / "result.json")
-    places = {"out": out, "model": out / "model.tl", "report": try_rebuild(out)}
-    print_result(flags.json, without_history(summary) | places, run_summary(summary, places))
+    paths = {"out": out, "model": out / "model.tl", "report": try_rebuild(out)}
+    print_result(flags.json, without_history(summary) | paths, run_summary(summary, paths))
 
 
 def without_history(summary: dict[str, Any]) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def without_history(summary: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in summary.items() if name != "history"}
 
 
-def run_summary(summary: dict[str, Any], places: dict[str, Any]) -> str:
+def run_summary(summary: dict[str, Any], paths: dict[str, Any]) -> str:
     """A run in a few lines."""
     from torchlift.cli.output import lines, readable
 
@@ -81,7 +81,7 @@ def run_summary(summary: dict[str, Any], places: dict[str, Any]) -> str:
         "multiply-adds": readable(after["macs"]),
         "latency": f"{after['latency_ms']:.3g} ms",
     }
-    return lines(facts | {name: str(path) for name, path in places.items() if path})
+    return lines(facts | {name: str(path) for name, path in paths.items() if path})
 
 
 def targets_text(history: list[dict[str, Any]]) -> dict[str, str]:

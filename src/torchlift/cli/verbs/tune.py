@@ -78,14 +78,14 @@ def tune(
         raise Interrupted("the study is kept") from stop
     best = out / "best.toml"
     write_durable(best, best_config(config, tuned.values).encode())
-    places = {"out": out, "best_config": best, "report": try_rebuild(out)}
-    print_result(flags.json, tuned.data() | places, search_summary(tuned, places))
+    paths = {"out": out, "best_config": best, "report": try_rebuild(out)}
+    print_result(flags.json, tuned.data() | paths, search_summary(tuned, paths))
 
 
-def search_summary(tuned: "Tuned", places: dict[str, Path | None]) -> str:
+def search_summary(tuned: "Tuned", paths: dict[str, Path | None]) -> str:
     """The search for people."""
-    where = "\n".join(f"{name}: {path}" for name, path in places.items() if path)
-    return f"{tuned.table()}\n\n{where}\n\ntorchlift fit --config {places['best_config']}"
+    where = "\n".join(f"{name}: {path}" for name, path in paths.items() if path)
+    return f"{tuned.table()}\n\n{where}\n\ntorchlift fit --config {paths['best_config']}"
 
 
 VERBS = [(tune, "tune", EXAMPLE)]

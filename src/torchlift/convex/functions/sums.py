@@ -54,8 +54,8 @@ def _dykstra(functions: list[Function], x: Tensor, weight: Weight) -> Tensor:
 
 def plus(first: Function, second: Function) -> Sum:
     """One sum of all parts."""
-    parts = [g for f in (first, second) for g in (_weighted(f) if isinstance(f, Sum) else (f,))]
-    return Sum(tuple(parts))
+    terms = [g for f in (first, second) for g in (_weighted(f) if isinstance(f, Sum) else (f,))]
+    return Sum(tuple(terms))
 
 
 def _weighted(function: Sum) -> tuple[Function, ...]:

@@ -69,14 +69,14 @@ class WaveletTransform(Operator):
         sign[1::2] = -1
         return low, low.flip(0) * sign
 
-    def _places(self, size: int, taps: int, like: Tensor) -> Tensor:
+    def _indices(self, size: int, taps: int, like: Tensor) -> Tensor:
         first = 2 * torch.arange(size // 2, device=like.device)
         return (first[:, None] + torch.arange(taps, device=like.device)) % size
 
     def _split(self, x: Tensor, dim: int) -> Tensor:
         x = x.movedim(dim, -1)
         low, high = self._filters(x)
-        windows = x[..., self._places(x.shape[-1], len(low), x)]
+        windows = x[..., self._indices(x.shape[-1], len(low), x)]
         return torch.cat([windows @ low, windows @ high], -1).movedim(-1, dim)
 
     def _join(self, y: Tensor, dim: int) -> Tensor:
@@ -84,8 +84,8 @@ class WaveletTransform(Operator):
         low, high = self._filters(y)
         half = y.shape[-1] // 2
         spread = y[..., :half, None] * low + y[..., half:, None] * high
-        places = self._places(y.shape[-1], len(low), y).flatten()
-        return torch.zeros_like(y).index_add(-1, places, spread.flatten(-2)).movedim(-1, dim)
+        indices = self._indices(y.shape[-1], len(low), y).flatten()
+        return torch.zeros_like(y).index_add(-1, indices, spread.flatten(-2)).movedim(-1, dim)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -93,37 +93,37 @@ class Reshape(Operator):
 class Composition(Operator):
     """A_k ⋯ A₂ A₁: the operators in the order they are applied."""
 
-    parts: Sequence[Operator]
+    operators: Sequence[Operator]
 
     def A(self, x: Tensor) -> Tensor:
         """A_k ⋯ A₁ x."""
-        for operator in self.parts:
+        for operator in self.operators:
             x = operator.A(x)
         return x
 
     def A_adjoint(self, y: Tensor) -> Tensor:
         """A₁ᵀ ⋯ A_kᵀ y."""
-        for operator in reversed(self.parts):
+        for operator in reversed(self.operators):
             y = operator.A_adjoint(y)
         return y
 
     def norm(self, like: Tensor) -> float:
         """That of the only part which is not orthogonal, else by power iteration."""
-        real = [operator for operator in self.parts if not isinstance(operator, Identity | Reshape)]
+        real = [operator for operator in self.operators if not isinstance(operator, Identity | Reshape)]
         if not real:
             return 1.0
         if len(real) > 1:
             return power_norm(self, like)
-        for operator in self.parts[: self.parts.index(real[0])]:
+        for operator in self.operators[: self.operators.index(real[0])]:
             like = operator.A(like)
         return real[0].norm(like)
 
 
-def compose(*parts: Operator) -> Operator:
+def compose(*operators: Operator) -> Operator:
     """The operators one after another: ``compose(blur, mask)`` blurs first."""
     flat = [
         p
-        for operator in parts
-        for p in (operator.parts if isinstance(operator, Composition) else (operator,))
+        for operator in operators
+        for p in (operator.operators if isinstance(operator, Composition) else (operator,))
     ]
     return flat[0] if len(flat) == 1 else Composition(tuple(flat))

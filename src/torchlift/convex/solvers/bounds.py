@@ -54,5 +54,5 @@ def exchange(x: Tensor, side: Tensor, change: Tensor, bounds: Bounds) -> Tensor:
 def in_cache(rows: _RowSolver, g: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
     """``rows(g, start)`` some hundred rows at a time, so that all but H stays in the processor's cache."""
     size = max(1, _CACHE // g.shape[1] if g.device.type == "cpu" else len(g))
-    parts = [rows(gs, xs) for gs, xs in zip(g.split(size), start.split(size), strict=True)]
-    return torch.cat([x for x, _ in parts]), torch.cat([done for _, done in parts])
+    pieces = [rows(gs, xs) for gs, xs in zip(g.split(size), start.split(size), strict=True)]
+    return torch.cat([x for x, _ in pieces]), torch.cat([done for _, done in pieces])

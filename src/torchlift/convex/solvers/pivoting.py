@@ -18,11 +18,11 @@ def pivot(h: Tensor, g: Tensor, bounds: Bounds, start: Tensor, exchanges: int = 
     ``start`` supplies the first guess. Also returns which rows are solved: where H is nearly singular some
     may still be cycling after the last exchange.
     """
-    parts = [
+    pieces = [
         _pivot(h, gs, bounds, xs, exchanges)
         for gs, xs in zip(g.split(rows_at_once(h)), start.split(rows_at_once(h)), strict=True)
     ]
-    return torch.cat([x for x, _ in parts]), torch.cat([done for _, done in parts])
+    return torch.cat([x for x, _ in pieces]), torch.cat([done for _, done in pieces])
 
 
 def masked_system(h: Tensor, free: Tensor) -> Tensor:

@@ -211,9 +211,9 @@ class _Line:
         size = length[:, None] * units.squares.sqrt() + (units.ridge + units.squares) * self.theta.abs()
         return gradient, 32 * torch.finfo(size.dtype).eps * size
 
-    def _total(self, parts: Tensor) -> Tensor:
+    def _total(self, summands: Tensor) -> Tensor:
         """Σ over coordinates, for every unit; over all units where they share a vector."""
-        inner = parts.sum(1)
+        inner = summands.sum(1)
         return inner.sum().expand(len(inner)) if self.activation.vector else inner
 
     def _bent(self, v: Tensor, image: Tensor) -> Tensor:

@@ -43,8 +43,8 @@ class Objective:
     def check(self) -> None:
         """Raise for names that nothing has; what a function draws is seen only in a trial."""
         if isinstance(self.space, Mapping):
-            parts = sort_values({**self.fixed, **dict.fromkeys(self.space)}, self.recipe)
-            with_options(self.optimizer, parts.optimizer)
+            by_kind = sort_values({**self.fixed, **dict.fromkeys(self.space)}, self.recipe)
+            with_options(self.optimizer, by_kind.optimizer)
 
     def values(self, trial: Any) -> dict[str, Any]:
         """What is drawn, and what is fixed."""
@@ -52,9 +52,11 @@ class Objective:
 
     def arm(self, values: Mapping[str, Any]) -> Arm:
         """A point of the space as a run."""
-        parts = sort_values(values, self.recipe)
+        by_kind = sort_values(values, self.recipe)
         return Arm(
-            self.recipe(**parts.recipe), with_options(self.optimizer, parts.optimizer), settings=parts.run
+            self.recipe(**by_kind.recipe),
+            with_options(self.optimizer, by_kind.optimizer),
+            settings=by_kind.run,
         )
 
     def score(self, arm: Arm, fold: tuple[Any, Any], report: Callable[[dict[str, Any]], None]) -> float:
@@ -105,8 +107,8 @@ def k_folds(train: Any, valid: Any, folds: int, seed: int) -> Iterator[tuple[Spl
 
 def joined(train: Any, valid: Any) -> SplitPair:
     """Training and validation samples together."""
-    parts = [samples for samples in (train, valid) if samples is not None]
-    for samples in parts:
+    splits = [samples for samples in (train, valid) if samples is not None]
+    for samples in splits:
         pair = (
             isinstance(samples, tuple) and len(samples) == 2 and all(isinstance(t, Tensor) for t in samples)
         )
@@ -114,4 +116,4 @@ def joined(train: Any, valid: Any) -> SplitPair:
             raise DataError(
                 f"cross-validation needs (x, y) tensors in memory, got a {type(samples).__name__}."
             )
-    return torch.cat([samples[0] for samples in parts]), torch.cat([samples[1] for samples in parts])
+    return torch.cat([samples[0] for samples in splits]), torch.cat([samples[1] for samples in splits])

@@ -155,15 +155,15 @@ class TrialValues:
 def sort_values(values: Mapping[str, Any], recipe: Callable[..., Any]) -> TrialValues:
     """The recipe's fields, settings of the run, and the optimizer's options (``lr``, ``opt.<name>``)."""
     fields = list(inspect.signature(recipe).parameters)
-    parts = TrialValues({}, {}, {})
+    sorted_values = TrialValues({}, {}, {})
     for name, value in values.items():
         if name in fields:
-            parts.recipe[name] = value
+            sorted_values.recipe[name] = value
         elif name in RUN_SETTINGS:
-            parts.run[name] = value
+            sorted_values.run[name] = value
         elif name == "lr" or name.startswith("opt."):
-            parts.optimizer[name.removeprefix("opt.")] = value
+            sorted_values.optimizer[name.removeprefix("opt.")] = value
         else:
             have = ", ".join([*fields, *RUN_SETTINGS, "lr", "opt.<option>"])
             raise TorchliftError(f"nothing to search is called {name!r}; there are: {have}.")
-    return parts
+    return sorted_values

@@ -114,10 +114,10 @@ class Planes(Node):
         self.positive.copy_(planes_of(whole.clamp_min(0), count))
         self.negative.copy_(planes_of((-whole).clamp_min(0), count))
         used = planes_of(whole.abs(), count).flatten(1).any(1)
-        places = used.nonzero()
+        indices = used.nonzero()
         order = torch.arange(count, device=used.device)
-        if places.numel():
-            self.alive.copy_((order >= places.min()) & (order <= places.max()))
+        if indices.numel():
+            self.alive.copy_((order >= indices.min()) & (order <= indices.max()))
         else:
             self.alive.zero_()
 

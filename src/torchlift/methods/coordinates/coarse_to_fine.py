@@ -143,10 +143,10 @@ class CoarseToFine(Recipe):
         total = sum(self.shares)
         ends = [end / total for end in itertools.accumulate(self.shares)]
         paid = math.isfinite(fit.left())
-        parts = [share / total for share in self.shares]
+        fractions = [share / total for share in self.shares]
         problems = self.trained_problems(task, fit)
         before = None
-        for (problem, passes), size, portion, end in zip(problems, self.sizes, parts, ends, strict=True):
+        for (problem, passes), size, portion, end in zip(problems, self.sizes, fractions, ends, strict=True):
             before = fit(
                 problem,
                 name="full size" if problem is task else f"size {size:g}",

@@ -108,7 +108,7 @@ class Rotate(WeightLift):
     def lift(self, problem: Problem, fit: Fit | None = None) -> Problem:
         """A copy of the problem in the new coordinates; in its own ones where there are no batches."""
         lifted = super().lift(problem)
-        batches = self.batches or (parts(next(iter(fit.batches()))) if fit is not None else ())
+        batches = self.batches or (gradient_batches(next(iter(fit.batches()))) if fit is not None else ())
         if batches:
             self.turn(lifted, batches)
         return lifted
@@ -123,7 +123,7 @@ class Rotate(WeightLift):
             node.turn(eigenbasis(left), eigenbasis(right))
 
 
-def parts(batch: Batch, samples: int = 128, count: int = 8) -> list[Batch]:
+def gradient_batches(batch: Batch, samples: int = 128, count: int = 8) -> list[Batch]:
     """The first samples of a batch, in ``count`` parts of two or more: each gives one gradient."""
     first = next(leaves(batch))
     index = torch.arange(min(samples, len(first)), device=first.device)
@@ -132,8 +132,8 @@ def parts(batch: Batch, samples: int = 128, count: int = 8) -> list[Batch]:
 
 def rotated(problem: Problem) -> dict[str, RotatedWeight]:
     """The rotated weights of a problem; not those of a lift underneath it."""
-    places = problem.nodes if isinstance(problem, Reparametrized) else problem
-    return {name: node for name, node in nodes(places) if isinstance(node, RotatedWeight)}
+    searched = problem.nodes if isinstance(problem, Reparametrized) else problem
+    return {name: node for name, node in nodes(searched) if isinstance(node, RotatedWeight)}
 
 
 def gradient_moments(problem: Problem, batches: Iterable[Batch]) -> dict[str, tuple[Tensor, Tensor]]:

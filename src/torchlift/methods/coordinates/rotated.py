@@ -8,7 +8,7 @@ from typing import Any
 
 from torchlift.core import Batch, Fit, Problem, Task
 from torchlift.flops import count_flops
-from torchlift.methods.coordinates.rotate import Rotate, gradient_moments, parts
+from torchlift.methods.coordinates.rotate import Rotate, gradient_batches, gradient_moments
 from torchlift.methods.coordinates.standardize import Standardize
 from torchlift.methods.recipe import Recipe, Started, lift_from_fields
 
@@ -82,7 +82,7 @@ class Rotated(Recipe):
 
     def affordable(self, lifted: Problem, fit: Fit, share: float) -> list[Batch]:
         """The first samples in eight parts, or as many of these as ``share`` of what is left pays for."""
-        batches = parts(next(iter(fit.batches())), self.samples, PARTS)
+        batches = gradient_batches(next(iter(fit.batches())), self.samples, PARTS)
         if not math.isfinite(fit.left()):
             return batches
         price = count_flops(lambda: gradient_moments(lifted, batches[:1]))

@@ -25,8 +25,8 @@ def patches(layer: Convolutional, x: Tensor) -> Tensor:
     for dim in range(dims):
         reach = layer.dilation[dim] * (layer.kernel_size[dim] - 1) + 1
         x = x.unfold(2 + dim, reach, layer.stride[dim])[..., :: layer.dilation[dim]]
-    places = [0, *range(2, 2 + dims), 1, *range(2 + dims, 2 + 2 * dims)]
-    return x.permute(places).flatten(1 + dims).flatten(0, dims)
+    order = [0, *range(2, 2 + dims), 1, *range(2 + dims, 2 + 2 * dims)]
+    return x.permute(order).flatten(1 + dims).flatten(0, dims)
 
 
 def symmetric_whitening(rows: Tensor, damping: float) -> Tensor:

@@ -118,9 +118,7 @@ class CriticalLayer(ModuleLift):
         for name, node in mine.items():
             activation = self.activation or nearest_activation(body, shape, name, repr(self))
             nearly = self.tolerance or TOLERANCE.get(node.slope.dtype, 1e-3)
-            node.place_on_pieces(
-                activation, segments(activation, nearly, repr(self)), seen[name], self.margin
-            )
+            node.set_on_pieces(activation, segments(activation, nearly, repr(self)), seen[name], self.margin)
             node.train(problem.training)
         return lifted
 
@@ -130,8 +128,8 @@ class CriticalLayer(ModuleLift):
         for name in names:
             if f"{name}.weight" in pruned:
                 raise SelectionError(f"{self!r}: merging would fill the pruned weight of {name!r}.")
-            parts = name.split(".")
-            above = [body.get_submodule(".".join(parts[:depth])) for depth in range(len(parts))]
+            path = name.split(".")
+            above = [body.get_submodule(".".join(path[:depth])) for depth in range(len(path))]
             if culprit := next(
                 (type(module).__name__ for module in above if isinstance(module, BYPASSING)), None
             ):

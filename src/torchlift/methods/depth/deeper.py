@@ -25,7 +25,7 @@ from torchlift.methods.depth.segments import LinearPiece
 class Deeper(Node):
     """h ↦ W″ a + b″ with a = σ(W′ h + b′), or σ(W′ h + b′) + h where residual.
 
-    Until :meth:`place_on_pieces` is called it is the layer it stands for, and notes the range of W′ h. With
+    Until :meth:`set_on_pieces` is called it is the layer it stands for, and notes the range of W′ h. With
     ``fade`` the activation turns into its straight pieces as t goes to 1, so that merging loses nothing.
     """
 
@@ -85,7 +85,7 @@ class Deeper(Node):
         return torch.lerp(a, self.slope.view(shape) * z + self.offset.view(shape), self.fade().to(z.dtype))
 
     @torch.no_grad()
-    def place_on_pieces(
+    def set_on_pieces(
         self, activation: nn.Module, pieces: Sequence[LinearPiece], seen: Moments, margin: float
     ) -> None:
         """Put every neuron on a straight piece, by the ranges seen, and make up for it after it (eq. 4.2)."""
@@ -110,9 +110,9 @@ class Deeper(Node):
             )
             outer = composed_weight(weight, back.view_as(inner))
         else:
-            parts = in_double(self.outer.get_parameter("weight")).chunk(self.groups)
+            group_weights = in_double(self.outer.get_parameter("weight")).chunk(self.groups)
             sizes = (slope * scale).view(self.groups, 1, -1, *[1] * (weight.ndim - 2))
-            outer = torch.cat([block / size for block, size in zip(parts, sizes, strict=True)])
+            outer = torch.cat([block / size for block, size in zip(group_weights, sizes, strict=True)])
         copy_into(self.inner.get_parameter("weight"), inner)
         copy_into(self.inner.get_parameter("bias"), shift)
         copy_into(self.outer.get_parameter("weight"), outer)

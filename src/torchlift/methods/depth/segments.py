@@ -118,8 +118,8 @@ def segments(module: nn.Module, tolerance: float, who: str) -> tuple[LinearPiece
 
 def nearest_activation(body: nn.Module, shape: Flow, name: str, who: str) -> nn.Module:
     """The activation after the named layer, or else the last one before it, or the first after it."""
-    places = [position for position, op in enumerate(shape.ops) if op.kind == "layer" and op.name == name]
-    here = places[0] if places else 0
+    positions = [position for position, op in enumerate(shape.ops) if op.kind == "layer" and op.name == name]
+    here = positions[0] if positions else 0
     bends = [(position, op) for position, op in enumerate(shape.ops) if op.kind == "activation"]
     own = [op for _, op in bends if op.layer == name]
     before = [op for position, op in reversed(bends) if position < here]

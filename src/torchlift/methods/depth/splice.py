@@ -28,7 +28,7 @@ class StraightLine(nn.Module):
         return self.slope.to(z).view(shape) * z + self.offset.to(z).view(shape)
 
 
-def first_part(model: nn.Module, spot: Spot, seen: Moments | None) -> tuple[Tensor, Tensor]:
+def first_layers(model: nn.Module, spot: Spot, seen: Moments | None) -> tuple[Tensor, Tensor]:
     """Weight and bias of layer, norms and line together."""
     weight, bias = weight_and_bias(model.get_submodule(spot.layer))
     for name in spot.norms:
@@ -53,7 +53,7 @@ def batch_norm_as_affine(norm: nn.Module, like: Tensor) -> tuple[Tensor, Tensor]
 
 def merged_layer(model: nn.Module, spot: Spot, seen: Moments | None) -> WeightLayer:
     """The one layer that stands for the spot."""
-    weight, bias = first_part(model, spot, seen)
+    weight, bias = first_layers(model, spot, seen)
     first = model.get_submodule(spot.layer)
     if spot.block:
         return layer_with(weight + identity_kernel(weight), bias, first, first)

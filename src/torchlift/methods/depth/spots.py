@@ -31,19 +31,19 @@ class Spot:
 
 def spots(model: nn.Module, shape: Flow) -> list[Spot]:
     """All layers of a model that an activation or another layer follows, in order."""
-    parts = dict(model.named_modules())
+    by_name = dict(model.named_modules())
     calls = Counter(op.name for op in shape.ops if op.kind in ("layer", "norm"))
     calls += Counter(op.name for op in shape.of("activation"))
-    owners = Counter(id(p) for module in parts.values() for p in module.parameters(recurse=False))
+    owners = Counter(id(p) for module in by_name.values() for p in module.parameters(recurse=False))
     shared = {
-        n for n, module in parts.items() if any(owners[id(p)] > 1 for p in module.parameters(recurse=False))
+        n for n, module in by_name.items() if any(owners[id(p)] > 1 for p in module.parameters(recurse=False))
     }
-    after_each_layer = [spot(parts, shape, op) for op in shape.of("layer")]
-    once = [with_reason(parts, one, calls, shared) for one in after_each_layer]
+    after_each_layer = [spot(by_name, shape, op) for op in shape.of("layer")]
+    once = [with_reason(by_name, one, calls, shared) for one in after_each_layer]
     return [one for one in once if one.bend is not None or one.into or one.block]
 
 
-def spot(parts: dict[str, nn.Module], shape: Flow, op: Op) -> Spot:
+def spot(by_name: dict[str, nn.Module], shape: Flow, op: Op) -> Spot:
     """What follows a layer."""
     norms, after = through_norms(shape, shape.next(op))
     bend = after if isinstance(after, Op) and after.kind == "activation" else None
@@ -52,14 +52,14 @@ def spot(parts: dict[str, nn.Module], shape: Flow, op: Op) -> Spot:
     one = Spot(op.name, norms, bend)
     if isinstance(after, str):
         return dataclasses.replace(one, reason=f"its output goes to {after}")
-    if bend is not None and any(True for _ in parts[bend.name].children()):
-        kind = type(parts[bend.name]).__name__
+    if bend is not None and any(True for _ in by_name[bend.name].children()):
+        kind = type(by_name[bend.name]).__name__
         why = f"{bend.function} is called inside {kind}.forward: make it a module of its own"
         return dataclasses.replace(one, reason=why)
     if after.kind == "layer":
         return dataclasses.replace(one, into=after.name)
     if after.kind == "add" and op.inputs[0] in after.inputs:
-        return residual(parts, shape, one, op, after)
+        return residual(by_name, shape, one, op, after)
     why = "padding comes" if after.function == "pad" else f"{after.function} comes"
     return dataclasses.replace(one, reason=f"{why} between it and the next layer")
 
@@ -72,15 +72,15 @@ def through_norms(shape: Flow, after: Op | str) -> tuple[tuple[str, ...], Op | s
     return names, after
 
 
-def residual(parts: dict[str, nn.Module], shape: Flow, one: Spot, op: Op, plus: Op) -> Spot:
+def residual(by_name: dict[str, nn.Module], shape: Flow, one: Spot, op: Op, plus: Op) -> Spot:
     """A skip connection around the layer: one layer, if a module holds that and nothing else."""
     block = plus.name
     inside = [o for o in shape.ops if o.name == block or o.name.startswith(f"{block}.")]
     names = {one.layer, *one.norms, block, *([one.bend.name] if one.bend else [])}
     if not block or {o.name for o in inside} != names or len(inside) != len(names):
-        why = f"the sum is computed in {type(parts[block]).__name__}.forward, with other things"
+        why = f"the sum is computed in {type(by_name[block]).__name__}.forward, with other things"
         return dataclasses.replace(one, reason=why)
-    layer = parts[op.name]
+    layer = by_name[op.name]
     if isinstance(layer, CONVOLUTIONS) and not keeps_size(layer):
         return dataclasses.replace(one, reason="its convolution changes the size of the maps")
     return dataclasses.replace(one, block=block)
@@ -95,14 +95,14 @@ def keeps_size(layer: nn.Module) -> bool:
     return same and odd and all(n == 1 for n in (*layer.stride, *layer.dilation)) and layer.groups == 1
 
 
-def with_reason(parts: dict[str, nn.Module], one: Spot, calls: Counter[str], shared: set[str]) -> Spot:
+def with_reason(by_name: dict[str, nn.Module], one: Spot, calls: Counter[str], shared: set[str]) -> Spot:
     """The spot, with the reason if its layers are such that they cannot be multiplied."""
     if one.reason or not (one.into or one.block):
         return one
     used = [one.layer, *one.norms, *([one.into] if one.into else []), *([one.bend.name] if one.bend else [])]
-    why = next((why for name in used if (why := unfit(name, parts[name], calls, shared))), "")
+    why = next((why for name in used if (why := unfit(name, by_name[name], calls, shared))), "")
     if not why and one.into:
-        why = why_apart(parts[one.layer], parts[one.into])
+        why = why_apart(by_name[one.layer], by_name[one.into])
     return dataclasses.replace(one, reason=why) if why else one
 
 

@@ -27,12 +27,12 @@ class Skip(nn.Module):
 class Unit:
     """Modules that go together: a block, or a layer with its norm and activation."""
 
-    parts: tuple[str, ...]
+    members: tuple[str, ...]
 
     @property
     def name(self) -> str:
         """The block's, or the layer's."""
-        return self.parts[0]
+        return self.members[0]
 
 
 def removable_units(model: nn.Module, x: Any) -> list[Unit]:
@@ -45,17 +45,17 @@ def removable_units(model: nn.Module, x: Any) -> list[Unit]:
         unit for unit in square_layers(model, shape) if not unit.name.startswith(inside or ("\0",))
     ]
     candidates = [
-        unit for unit in candidates if not any(is_frozen(model.get_submodule(name)) for name in unit.parts)
+        unit for unit in candidates if not any(is_frozen(model.get_submodule(name)) for name in unit.members)
     ]
     return [unit for unit in candidates if works(without_unit(model, unit), model, example)]
 
 
 def sequence_items(model: nn.Module, shape: Flow) -> list[str]:
     """Items of a Sequential or ModuleList that hold a layer and something that bends."""
-    parts = dict(model.named_modules())
+    members = dict(model.named_modules())
     names: list[str] = []
-    for name, module in parts.items():
-        parent = parts.get(name.rpartition(".")[0])
+    for name, module in members.items():
+        parent = members.get(name.rpartition(".")[0])
         ops = [op.kind for op in shape.ops if op.name == name or op.name.startswith(f"{name}.")]
         whole = isinstance(parent, nn.Sequential | nn.ModuleList) and any(True for _ in module.children())
         if name and whole and "layer" in ops and "activation" in ops:
@@ -78,11 +78,11 @@ def without_unit(model: nn.Module, unit: Unit) -> nn.Module:
     """A copy of the model without the unit."""
     small = copy.deepcopy(model)
     if isinstance(small.get_submodule(unit.name), KINDS):
-        remove_modules(small, unit.parts)
+        remove_modules(small, unit.members)
         return small
     above, _, last = unit.name.rpartition(".")
     if isinstance(small.get_submodule(above), nn.Sequential):
-        remove_modules(small, unit.parts)
+        remove_modules(small, unit.members)
     else:
         small.get_submodule(above).set_submodule(last, Skip())
     return small
@@ -107,7 +107,7 @@ def ends(model: nn.Module, unit: Unit, x: Any) -> tuple[Tensor, Tensor]:
     def leave(_: nn.Module, __: Any, result: Any) -> None:
         outputs.append(output(result).flatten(1))
 
-    first, last = model.get_submodule(unit.parts[0]), model.get_submodule(unit.parts[-1])
+    first, last = model.get_submodule(unit.members[0]), model.get_submodule(unit.members[-1])
     hooks = [first.register_forward_pre_hook(enter, with_kwargs=True), last.register_forward_hook(leave)]
     try:
         with evaluating(model), torch.no_grad():

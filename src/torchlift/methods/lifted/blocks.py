@@ -95,9 +95,9 @@ class BlockTask(LiftedProblem, Stepper):
         self.network.check(x)
         return x
 
-    def note(self, parts: Tensor, samples: int) -> None:
+    def note(self, terms: Tensor, samples: int) -> None:
         """Add the sums of all penalties over so many samples."""
-        self.sums = self.sums + torch.cat([parts, parts.new_tensor([float(samples)])]).to(self.sums)
+        self.sums = self.sums + torch.cat([terms, terms.new_tensor([float(samples)])]).to(self.sums)
 
     def row(self) -> Mapping[str, float]:
         """The energies of this epoch."""

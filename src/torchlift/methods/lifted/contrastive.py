@@ -15,7 +15,6 @@ from torchlift.convex.activations import Activation
 from torchlift.core import Batch, Task
 from torchlift.errors import TorchliftError
 from torchlift.flow.graph import NotAChainError
-from torchlift.methods.lifted.bcd import state_step
 from torchlift.methods.lifted.layers import Layer, folded
 from torchlift.methods.lifted.lift import Mu, StateLift
 from torchlift.methods.lifted.network import Network
@@ -24,6 +23,7 @@ from torchlift.methods.lifted.penalties import Bregman
 from torchlift.methods.lifted.problem import CachedReading, LiftedProblem, energy_row, mean_loss
 from torchlift.methods.lifted.solvers.descent import Accelerated, DescentRule
 from torchlift.methods.lifted.solvers.output import as_targets
+from torchlift.methods.lifted.sweeps import state_step
 from torchlift.methods.lifted.unified import Unified, as_unified, energy_of
 
 _INNER = 3
@@ -142,7 +142,7 @@ class ContrastiveTask(LiftedProblem):
             layer.theta = live(layer).detach()
         with torch.no_grad():
             y = network.targets(y, x)
-            at = network.parts(x, network.states(x), y)
+            at = network.layer_energies(x, network.states(x), y)
             network.mus[-1] = beta
             clamped = self.method.minimize(network, x, y, clamped=True)
             network.mus[-1] = 0.0
@@ -152,8 +152,8 @@ class ContrastiveTask(LiftedProblem):
         network.mus[-1] = 1.0
         mus, above, below = (
             x.new_tensor(network.mus[:-1]),
-            network.parts(x, clamped, y),
-            network.parts(x, free, y),
+            network.layer_energies(x, clamped, y),
+            network.layer_energies(x, free, y),
         )
         gap = (above[:-1] - below[:-1]) @ mus + beta * above[-1]
         for layer in network.layers:
@@ -194,9 +194,9 @@ class GraphContrastiveTask(LiftedProblem):
         with torch.no_grad():
             forward = energy.net.states(x)
             y = as_targets(y, energy.net.preactivations(x, forward)[-1], self.output)
-            loss = energy.parts(x, y, forward)[-1]
+            loss = energy.layer_energies(x, y, forward)[-1]
             clamped, free = self.minimize(x, y, beta), self.minimize(x, y, 0.0)
-        above, below = energy.parts(x, y, clamped), energy.parts(x, y, free)
+        above, below = energy.layer_energies(x, y, clamped), energy.layer_energies(x, y, free)
         gap = (above[:-1] - below[:-1]) @ x.new_tensor(energy.mus[:-1]) + beta * above[-1]
         self.sums = torch.cat([above[:-1].detach(), loss[None], loss.new_tensor([float(len(x))])]).double()
         return gap / (beta * len(x))

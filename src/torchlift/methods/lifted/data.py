@@ -47,8 +47,8 @@ def all_samples(model: nn.Module, data: LiftedData) -> tuple[Tensor, Tensor]:
     """All samples at once, for methods that keep every state."""
     pair = as_pair(data)
     if pair is None:
-        parts = list(pairs(data, 1024, None))
-        pair = torch.cat([b[0] for b in parts]), torch.cat([b[1] for b in parts])
+        collected = list(pairs(data, 1024, None))
+        pair = torch.cat([b[0] for b in collected]), torch.cat([b[1] for b in collected])
     x, y = pair
     return like_model(model, x), y.to(next(model.parameters()).device)
 

@@ -14,13 +14,13 @@ from torch import Tensor
 from torchlift.convex.activations import Activation
 from torchlift.core import Batch, Task
 from torchlift.errors import TorchliftError
-from torchlift.methods.lifted.bcd import state_step
 from torchlift.methods.lifted.blocks import BlockTask, trained_sum
 from torchlift.methods.lifted.lift import Mu, StateLift
 from torchlift.methods.lifted.network import Network
 from torchlift.methods.lifted.shard import Slice
 from torchlift.methods.lifted.solvers.descent import Nesterov
 from torchlift.methods.lifted.solvers.proximal import proximal_weights
+from torchlift.methods.lifted.sweeps import state_step
 from torchlift.train.stepping import StepContext
 
 
@@ -70,15 +70,15 @@ class ISGM(StateLift):
         """
         my_x, my_y = mine.take(x), mine.take(y)
         states = network.states(my_x)
-        parts = network.parts(my_x, states, my_y)
+        terms = network.layer_energies(my_x, states, my_y)
         anchors = [layer.theta for layer in network.layers]
         for _ in range(self.rounds):
             for index in reversed(range(network.hidden)):
                 states[index] = state_step(network, index, my_x, my_y, states, Nesterov(self.inner))
             whole = [mine.join(state, len(x)) for state in states]
             self._weights(network, x, y, whole, anchors, tau, trained)
-        hidden = network.parts(my_x, states, my_y)[:-1]
-        return mine.shard.sum(torch.cat([hidden, parts[-1:]]))
+        hidden = network.layer_energies(my_x, states, my_y)[:-1]
+        return mine.shard.sum(torch.cat([hidden, terms[-1:]]))
 
     def _weights(
         self,

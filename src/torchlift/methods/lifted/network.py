@@ -126,7 +126,7 @@ class Network:
 
         return seen(like, target)
 
-    def parts(self, x: Tensor, states: Sequence[Tensor], y: Tensor) -> Tensor:
+    def layer_energies(self, x: Tensor, states: Sequence[Tensor], y: Tensor) -> Tensor:
         """Σ over these samples of every layer's unweighted penalty, the loss last."""
         targets = [*states, y]
         values = [

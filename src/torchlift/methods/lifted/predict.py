@@ -46,8 +46,8 @@ def predict(
     weights, biases = [n.weight for n in network.layers], [n.theta[:, -1] for n in network.layers]
     acts = [p.activation for p in network.penalties[:-1]]
     solve = _regress if loss == "mse" else _classify
-    parts = [solve(weights, biases, batch.flatten(1), network.mus[:-1], acts) for batch in x.split(_CHUNK)]
-    return torch.cat(parts)
+    outputs = [solve(weights, biases, batch.flatten(1), network.mus[:-1], acts) for batch in x.split(_CHUNK)]
+    return torch.cat(outputs)
 
 
 def _regress(

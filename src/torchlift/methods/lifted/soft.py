@@ -54,7 +54,7 @@ class SoftEnergy:
     mu: float = 1.0
     rho: float = 1.0
 
-    def parts(self, states: States) -> tuple[Tensor, Tensor, Tensor]:
+    def layer_energies(self, states: States) -> tuple[Tensor, Tensor, Tensor]:
         """Σ over samples: B_l and ½‖(M u − V z)_l‖² of every layer, and the loss; all unweighted."""
         net, u, z = self.net, states.u, states.z
         before = [net.preactivation(i, u[i], self.x) for i in range(len(z))]
@@ -65,7 +65,7 @@ class SoftEnergy:
 
     def value(self, states: States) -> Tensor:
         """E."""
-        gaps, ties, loss = self.parts(states)
+        gaps, ties, loss = self.layer_energies(states)
         return loss + self.mu * gaps.sum() + self.rho * ties.sum()
 
     def z_step(self, states: States, index: int, inner: int) -> Tensor:
@@ -175,7 +175,7 @@ class SoftTask(LiftedProblem):
             for _ in range(self.method.sweeps):
                 energy.sweep(states, self.method.inner)
         states.u[0] = self.net.start(x)  # its weights are trained too
-        gaps, ties, loss = energy.parts(states)
+        gaps, ties, loss = energy.layer_energies(states)
         sums = torch.cat([gaps, ties, loss[None], loss.new_tensor([float(len(x))])])
         self.sums = sums.detach().double()
         return (loss + self.mu * gaps.sum() + self.method.rho * ties.sum()) / len(x)

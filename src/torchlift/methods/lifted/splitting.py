@@ -15,7 +15,7 @@ from torchlift.convex.activations import Activation, Clip, Linear
 from torchlift.convex.solvers.ridge import Ridge
 from torchlift.core import Batch, Task
 from torchlift.errors import TorchliftError
-from torchlift.methods.lifted.bcd import places
+from torchlift.methods.lifted.bcd_problems import sample_indices
 from torchlift.methods.lifted.blocks import BlockTask
 from torchlift.methods.lifted.lift import StateLift
 from torchlift.methods.lifted.network import Network
@@ -95,7 +95,7 @@ class SplittingTask(BlockTask):
     def prepare(self, batches: Iterable[Batch]) -> None:
         """Variables of the forward pass."""
         variables = [Variables.start(self.network, self.checked(batch)).tensors() for batch in batches]
-        self.kept = [torch.cat(parts) for parts in zip(*variables, strict=True)]
+        self.kept = [torch.cat(pieces) for pieces in zip(*variables, strict=True)]
         self.indexed = True
 
     @torch.no_grad()
@@ -115,13 +115,13 @@ class SplittingTask(BlockTask):
         y = self.network.targets(y, x)
         mine = Slice.of(len(x), context.rank, context.world)
         if self.indexed:
-            now = Variables.of([mine.take(kept.index_select(0, places(batch))) for kept in self.kept])
+            now = Variables.of([mine.take(kept.index_select(0, sample_indices(batch))) for kept in self.kept])
         else:
             now = Variables.start(self.network, mine.take(x))
         my_x, my_y, shard = mine.take(x), mine.take(y), self.shard or mine.shard
         self.sweep(my_x, my_y, now, shard)
         for kept, new in zip(self.kept, now.tensors(), strict=False):
-            kept.index_copy_(0, places(batch), mine.join(new, len(x)))
+            kept.index_copy_(0, sample_indices(batch), mine.join(new, len(x)))
         count = len(x) if self.shard is None else int(self.shard.sum(torch.tensor(len(x))))
         self.note(shard.sum(self.energies(my_x, my_y, now)), count)
         gap = now.out - self.network.output(now.states[-1] if now.states else my_x)

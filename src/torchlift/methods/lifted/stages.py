@@ -61,7 +61,9 @@ class ProcessLayers:
             if self.rank + 1 < self.world:
                 sent.append(dist.isend(below.contiguous(), self.rank + 1))
         wait(sent)
-        return {i: torch.cat(parts) for i, parts in zip(self.hidden, zip(*chunks, strict=True), strict=False)}
+        return {
+            i: torch.cat(pieces) for i, pieces in zip(self.hidden, zip(*chunks, strict=True), strict=False)
+        }
 
     def exchange(self, x: Tensor, states: dict[int, Tensor]) -> None:
         """The highest state of the process below, the lowest of the one above."""
@@ -118,7 +120,7 @@ class ProcessLayers:
                     dist.recv(states[-1], rank)
         return states
 
-    def parts(self, x: Tensor, states: dict[int, Tensor], y: Tensor) -> Tensor:
+    def layer_energies(self, x: Tensor, states: dict[int, Tensor], y: Tensor) -> Tensor:
         """Σ over samples of every layer's penalty, the loss last."""
         network = self.network
         values = x.new_zeros(len(network.layers))

@@ -23,13 +23,13 @@ class Traced(Unified):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model, self.graph, self.checked = model, graph_of(model), False
-        self.places: list[int] = []
+        self.steps_with_states: list[int] = []
         self.activations, self.names = list[Activation](), list[str]()
         for number, step in enumerate(self.graph.steps):
             activation = recognize(step.module)
             if activation is not None:
                 check_smooth(step.name, activation)
-                self.places.append(number)
+                self.steps_with_states.append(number)
                 self.names.append(step.name)
                 self.activations.append(along_channels(step.module, activation))
 
@@ -38,7 +38,7 @@ class Traced(Unified):
         if not self.checked:
             self.checked = True
             check_reading(self.model, lambda some: self.run(some, self.activations), x)
-        return self.graph(x, dict(zip(self.places, activations, strict=True)))
+        return self.graph(x, dict(zip(self.steps_with_states, activations, strict=True)))
 
     def forward(self, x: Tensor) -> Tensor:
         """The user's own forward pass."""

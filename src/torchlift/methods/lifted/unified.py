@@ -86,7 +86,7 @@ class Energy:
         inner = [penalties.penalty_of(penalty, activation) for activation in net.activations]
         return cls(net, [*inner, Bregman(loss)], [*mus, 1.0])
 
-    def parts(self, x: Tensor, y: Tensor, z: Sequence[Tensor]) -> Tensor:
+    def layer_energies(self, x: Tensor, y: Tensor, z: Sequence[Tensor]) -> Tensor:
         """Σ over samples of every layer's unweighted penalty, the loss last."""
         triples = zip(self.penalties, [*z, y], self.net.preactivations(x, z), strict=True)
         return torch.stack([penalty.value(target, v).sum() for penalty, target, v in triples])
@@ -135,8 +135,8 @@ class Energy:
 def energy(net: Unified, x: Tensor, y: Tensor, z: Sequence[Tensor], mu: float, loss: Activation) -> Tensor:
     """Σ over samples of μ B_l(z_l, v_l), one number per layer, the loss last and unweighted."""
     whole = Energy.of(net, "bregman", mu, loss)
-    parts = whole.parts(x, y, z)
-    return parts * parts.new_tensor(whole.mus)
+    terms = whole.layer_energies(x, y, z)
+    return terms * terms.new_tensor(whole.mus)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,9 +185,9 @@ class UnifiedTask(LiftedProblem):
             y = as_targets(y, energy.net.preactivations(x, z)[-1], self.output)
             for _ in range(self.method.rounds):
                 energy.sweep(x, y, z, self.method.inner)
-        parts = energy.parts(x, y, z)
-        self.sums = torch.cat([parts.detach(), parts.new_tensor([float(len(x))])]).double()
-        return parts @ parts.new_tensor(energy.mus) / len(x)
+        terms = energy.layer_energies(x, y, z)
+        self.sums = torch.cat([terms.detach(), terms.new_tensor([float(len(x))])]).double()
+        return terms @ terms.new_tensor(energy.mus) / len(x)
 
     def row(self) -> Mapping[str, float]:
         """Energies of the last batch's states."""

@@ -43,7 +43,7 @@ MATCHES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
 class Distil(Problem):
     """mix · match(z, z*) + (1 − mix) · task, with z* the frozen teacher's (Neural lifting, eq. 1; mix is λ).
 
-    ``places`` are the names of the modules whose outputs z are matched, each with the index of the tensor
+    ``modules`` are the names of the modules whose outputs z are matched, each with the index of the tensor
     in a structured output; the name ``""`` is the model itself. ``mix``: a number, or (start, end), turned
     linearly. At mix = 1 the task has no part (Algorithm 1). With ``freeze_head`` the task's gradient
     reaches parameters through z alone, so that what comes after z rests.
@@ -56,18 +56,18 @@ class Distil(Problem):
         self,
         student: Problem,
         teacher: Problem,
-        places: Mapping[str, int | str | None] | None = None,
+        modules: Mapping[str, int | str | None] | None = None,
         match: Match = "mse",
         mix: float | tuple[float, float] = 0.2,
         freeze_head: bool = False,
     ) -> None:
         super().__init__()
         check_match(match, mix)
-        places = {"": None} if places is None else places
+        modules = {"": None} if modules is None else modules
         self.student = copy.deepcopy(student)
-        self.taps = [tap(self.student, name, index) for name, index in places.items()]
+        self.taps = [tap(self.student, name, index) for name, index in modules.items()]
         self.teacher = Frozen(copy.deepcopy(teacher))
-        self.sources = [tap(self.frozen(), name, index) for name, index in places.items()]
+        self.sources = [tap(self.frozen(), name, index) for name, index in modules.items()]
         self.match = MATCHES[match] if isinstance(match, str) else match
         self.mix = Dial(*(mix if isinstance(mix, tuple) else (mix, mix)), scale="linear")
         self.freeze_head, self.loss = freeze_head, student.loss
@@ -113,14 +113,14 @@ class Distil(Problem):
 
     def prepare(self, batches: Iterable[Batch]) -> None:
         """Compute the targets of all samples once, unless they are too large to keep."""
-        parts: list[list[Tensor]] = []
+        collected: list[list[Tensor]] = []
         size = 0
         for batch in batches:
-            parts.append(self.latents(batch))
-            size += sum(target.nbytes for target in parts[-1])
+            collected.append(self.latents(batch))
+            size += sum(target.nbytes for target in collected[-1])
             if size > CACHE:
                 return
-        self.targets = [torch.cat(column) for column in zip(*parts, strict=True)]
+        self.targets = [torch.cat(column) for column in zip(*collected, strict=True)]
         self.indexed = True
 
     def penalty(self) -> Tensor | float:

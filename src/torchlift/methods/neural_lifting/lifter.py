@@ -116,7 +116,7 @@ class Lifter(ModuleLift):
         lifted = super().lift(problem, fit)
         body = self.body(lifted)
         pruned = set(masks_of(body))
-        for name in self.places(lifted):
+        for name in self.lifted_modules(lifted):
             self.check_call(body, name)
             if not self.learns:
                 inner = body.get_submodule(f"{name}.inner")
@@ -128,15 +128,15 @@ class Lifter(ModuleLift):
 
     def check_call(self, body: nn.Module, name: str) -> None:
         """An error if a module above the lifter reads weights past it."""
-        parts = name.split(".")
-        above = (body.get_submodule(".".join(parts[:depth])) for depth in range(len(parts)))
+        path = name.split(".")
+        above = (body.get_submodule(".".join(path[:depth])) for depth in range(len(path)))
         culprit = next((type(module).__name__ for module in above if isinstance(module, BYPASSING)), None)
         if culprit:
             raise SelectionError(
                 f"{self.who(name)}: {culprit} never calls its parts; lift the {culprit} itself."
             )
 
-    def places(self, problem: Problem) -> list[str]:
+    def lifted_modules(self, problem: Problem) -> list[str]:
         """The names of the modules that are lifted."""
         return [name for name, node in nodes(self.body(problem)) if node.way_back == self]
 
@@ -192,10 +192,10 @@ class Lifter(ModuleLift):
         plain = super().project(problem)
         if not self.learns:
             return plain
-        places = dict.fromkeys(self.places(problem), self.index)
+        lifted_modules = dict.fromkeys(self.lifted_modules(problem), self.index)
         if fit is None:
             raise needs_fit(self, "distils the lifted latent:")
-        distil = Distil(plain, problem, places, self.match, self.mix, self.freeze_head)
+        distil = Distil(plain, problem, lifted_modules, self.match, self.mix, self.freeze_head)
         fit(distil, name="project")
         return distil.result()
 

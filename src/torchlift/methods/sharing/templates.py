@@ -105,7 +105,7 @@ class Templates(WeightLift):
             return plain, []
         if plain.body() is None:
             raise OrderError(f"{self!r} folds layers, but their weights are lifted twice: chain it first.")
-        slots = {name.replace("/", "."): places for name, places in own.slots.items()}
+        slots = {name.replace("/", "."): slots for name, slots in own.slots.items()}
         rows: list[Fold] = []
         for bank in banks(own).values():
             sets = math.similar_sets(bank.alpha, math.NEVER if self.fold is None else self.fold)

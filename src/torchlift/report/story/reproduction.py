@@ -125,7 +125,7 @@ def _band(band: object) -> tuple[list[float] | None, list[float] | None]:
         sides = band.get("low"), band.get("high")
     elif isinstance(band, list | tuple):
         sides = band
-    sides_given = [
+    both_sides = [
         [finite_or_nan(value) for value in side] for side in sides if isinstance(side, list | tuple)
     ]
-    return (sides_given[0], sides_given[1]) if len(sides_given) == 2 else (None, None)
+    return (both_sides[0], both_sides[1]) if len(both_sides) == 2 else (None, None)

@@ -70,12 +70,12 @@ LIFTS = {
 
 def run_page(history: Rows, summary: PageData) -> Page:
     """One run from its history rows and its summary; an unfinished run gives a page too."""
-    parts = [
+    titled = [
         ("recipe", summary.get("method", summary.get("recipe"))),
         ("metric", summary.get("metric")),
         ("seed", summary.get("seed")),
     ]
-    subtitle = " · ".join(f"{key} {value}" for key, value in parts if value is not None)
+    subtitle = " · ".join(f"{key} {value}" for key, value in titled if value is not None)
     subtitle = " · ".join(text for text in (subtitle, str(summary.get("about") or "")) if text)
     metric, stages = str(summary.get("metric") or "metric"), list(summary.get("stages") or [])
     return Page(
@@ -99,9 +99,9 @@ def run_page(history: Rows, summary: PageData) -> Page:
     )
 
 
-def sections(*parts: tuple[str, Iterable[PageBlock]]) -> list[Section]:
+def sections(*titled: tuple[str, Iterable[PageBlock]]) -> list[Section]:
     """The sections that have something to show."""
-    return [Section(title, blocks) for title, section in parts if (blocks := list(section))]
+    return [Section(title, blocks) for title, section in titled if (blocks := list(section))]
 
 
 def result_cards(summary: PageData, metric: str) -> list[PageBlock]:

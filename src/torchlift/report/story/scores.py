@@ -95,7 +95,7 @@ def result_table(results: PageData, recipes: dict[str, PageData]) -> list[PageBl
         (Column("parameters", "count", best="low"), [one.get("params") for one in recipes.values()]),
         (Column("file", "bytes", best="low"), [one.get("bytes") for one in recipes.values()]),
         (Column("latency", "ms"), [one.get("latency_ms") for one in recipes.values()]),
-        (Column("settings", align="left"), _settled(recipes)),
+        (Column("settings", align="left"), _is_decided(recipes)),
     ]
     filled = [(head, cells) for head, cells in columns if any(cell is not None for cell in cells)]
     if not recipes or not filled:
@@ -106,7 +106,7 @@ def result_table(results: PageData, recipes: dict[str, PageData]) -> list[PageBl
     return [Table(heads, rows, caption)]
 
 
-def _settled(recipes: dict[str, PageData]) -> list[CellValue]:
+def _is_decided(recipes: dict[str, PageData]) -> list[CellValue]:
     """What tuning gave each recipe; nothing where none was tuned, which the remarks say."""
     tuned = [one.get("tuned") for one in recipes.values()]
     return tuned if any(value not in (None, "untuned") for value in tuned) else [None] * len(tuned)

@@ -199,10 +199,10 @@ def fit(
     facts = facts_of(task, recipe, shaping) | {"steps_per_epoch": data.steps()} | training_samples(data)
     if folder is not None:
         facts["data"] = describe_data(data)[:-20]  # 12 digits of the digest
-    parts = [name for name, held_aside in (("valid", held_out), ("test", tested)) if held_aside is not None]
+    splits = [name for name, samples in (("valid", held_out), ("test", tested)) if samples is not None]
     empty = Result(Task(before, task.loss), before, [], 0.0, 0.0, 0.0, "", facts, [], example, {}, runner)
     empty = dataclasses.replace(empty, schema=schema)
-    draft = functools.cache(functools.partial(card_size, empty, parts))
+    draft = functools.cache(functools.partial(card_size, empty, splits))
     with rng.scope(seed), graceful(folder is not None) as interrupted, counting_card(draft):
         run = new_run(task, data, held_out, runner, store, interrupted, arguments)
         answer, fitter = follow(recipe, task, run, folder)
@@ -240,12 +240,12 @@ def write_report(result: Result, folder: Path) -> None:
         report.write(report.run_page(result.history, summary), folder / "report.html")
 
 
-def card_size(empty: Result, parts: list[str]) -> int:
+def card_size(empty: Result, splits: list[str]) -> int:
     """The bytes that the card of a run will take in the delivered file, about."""
     from torchlift.deploy.card import draft_size
 
     row = {"bytes_target": 123456.0, "bytes": 123456.0}
-    scores = {name: Score(0.0, 0.123456) for name in parts}
+    scores = {name: Score(0.0, 0.123456) for name in splits}
     return draft_size(
         dataclasses.replace(empty, history=[row], cost=123.456, metric="accuracy", scores=scores)
     )

@@ -232,14 +232,14 @@ class _Joint(Pulled):
             top = self.top.activation.jacobian(self.maps[-1].forward(states[-1]))
 
         def product(direction: Tensor) -> Tensor:
-            parts, images = self.stacked.split(direction), list[Tensor]()
+            pieces, images = self.stacked.split(direction), list[Tensor]()
             moved = [
-                m.forward(d) - origin for m, d, origin in zip(self.maps[1:], parts, origins[1:], strict=True)
+                m.forward(d) - origin for m, d, origin in zip(self.maps[1:], pieces, origins[1:], strict=True)
             ]
             for i, w in enumerate(self.weights):
-                image = -w * moved[i - 1] if i else torch.zeros_like(parts[0])
-                if i + 1 < len(parts):
-                    image = image + self.weights[i + 1] * self.maps[i + 1].adjoint(moved[i] - parts[i + 1])
+                image = -w * moved[i - 1] if i else torch.zeros_like(pieces[0])
+                if i + 1 < len(pieces):
+                    image = image + self.weights[i + 1] * self.maps[i + 1].adjoint(moved[i] - pieces[i + 1])
                 elif self.top is not None and top is not None:
                     image = image + self.top.weight * self.maps[-1].adjoint(top(moved[-1]))
                 images.append(image.flatten(1))
@@ -269,12 +269,12 @@ class _Stacked(Activation):
 
     def split(self, x: Tensor) -> list[Tensor]:
         """Layer by layer, in the layers' shapes."""
-        parts = x.split([torch.Size(shape).numel() for shape in self.shapes], 1)
-        return [piece.reshape(len(x), *shape) for piece, shape in zip(parts, self.shapes, strict=True)]
+        pieces = x.split([torch.Size(shape).numel() for shape in self.shapes], 1)
+        return [piece.reshape(len(x), *shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
 
     def _each(self, do: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-        parts = zip(self.acts, *[self.split(t) for t in tensors], strict=True)
-        return torch.cat([do(*piece).flatten(1) for piece in parts], 1)
+        pieces = zip(self.acts, *[self.split(t) for t in tensors], strict=True)
+        return torch.cat([do(*piece).flatten(1) for piece in pieces], 1)
 
     def _sum(self, do: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
         return self._each(do, *tensors).sum(1)
@@ -318,8 +318,8 @@ class _Stacked(Activation):
         each = [act.jacobian(piece) for act, piece in zip(self.acts, self.split(v), strict=True)]
 
         def product(direction: Tensor) -> Tensor:
-            parts = zip(each, self.split(direction), strict=True)
-            return torch.cat([jacobian(piece).flatten(1) for jacobian, piece in parts], 1)
+            pieces = zip(each, self.split(direction), strict=True)
+            return torch.cat([jacobian(piece).flatten(1) for jacobian, piece in pieces], 1)
 
         return product
 
