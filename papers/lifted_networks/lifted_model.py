@@ -17,6 +17,7 @@ from torch.nn.functional import cross_entropy
 from papers.common.arms import machine
 from papers.common.mnist_mlp import Pair, digits, mlp, spread
 from torchlift import lifted
+from torchlift.journal import Journal
 from torchlift.methods.lifted.data import metric
 from torchlift.methods.lifted.network import Network, loss_activation
 from torchlift.methods.lifted.solvers.descent import Exact
@@ -111,19 +112,17 @@ def order(nets: Sequence[tuple[int, ...]], seeds: int) -> list[Cell]:
 
 
 class Store:
-    """Results by key, one line of JSON each."""
+    """Results by key, in a journal."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        lines = path.read_text().splitlines() if path.exists() else []
-        self.rows: dict[str, dict[str, Any]] = {row["key"]: row for row in map(json.loads, lines)}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path, self.journal = path, Journal(path)
+        self.rows: dict[str, dict[str, Any]] = {row["key"]: row for row in self.journal.read()}
 
     def add(self, rows: Mapping[str, dict[str, Any]]) -> None:
         """Write them down, all or none."""
         keyed = {key: {"key": key} | row for key, row in rows.items()}
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a") as file:
-            file.write("".join(json.dumps(row) + "\n" for row in keyed.values()))
+        self.journal.append(*keyed.values())
         self.rows |= keyed
 
     def once(self, key: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
