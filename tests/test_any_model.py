@@ -32,8 +32,7 @@ from torchlift.lifts import (
     StochasticMask,
     Templates,
 )
-from torchlift.testing import laws
-from torchlift.testing.steps import Steps
+from torchlift.testing import Steps, laws
 
 EVERYWHERE: dict[str, Lift] = {
     "mask": SoftMask(variant="published", s_init=0.1),

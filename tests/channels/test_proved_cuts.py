@@ -16,7 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import torchlift as tl
-from torchlift.core.stored import store, stored
+from torchlift import stored
+from torchlift.core import store
 from torchlift.deploy import mask_weights, prune, shrink, shrinkable
 from torchlift.models import LeNet5
 from torchlift.testing.shrink_trials import trial

@@ -9,9 +9,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from torchlift.channels import layout
-from torchlift.channels.groups import channel_groups, plan
-from torchlift.channels.shrink import shrink, shrinkable
-from torchlift.deploy import load, save
+from torchlift.deploy import channel_groups, load, plan, save, shrink, shrinkable
 from torchlift.models import GPT, VGG16, LeNet5, ResNet
 
 

@@ -11,16 +11,9 @@ from torch import nn
 
 import torchlift as tl
 from cases import build
-from torchlift.core import Task, groups, masked_weights, masks_of, record_pruned
-from torchlift.core.stored import (
-    forget,
-    levels_of,
-    load_record_state,
-    record_state,
-    scale_rows,
-    store,
-    stored,
-)
+from torchlift import stored
+from torchlift.core import Task, groups, masked_weights, masks_of, record_pruned, store
+from torchlift.core.stored import forget, levels_of, load_record_state, record_state, scale_rows
 from torchlift.errors import TorchliftError
 from torchlift.lifts import Expand, Rotate, SoftMask
 from torchlift.testing.laws import records_what_it_projects

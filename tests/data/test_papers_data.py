@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchlift.data import LoadError, cifar100, cutout, imagenet, load
-from torchlift.data.augment import crop_flip_cutout
+from torchlift.data import LoadError, cifar100, crop_flip_cutout, cutout, imagenet, load
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from forging import assembled, plant, replanned, rewritten
+from torchlift.deploy import load
 from torchlift.packed.budget import Budget, PackedError, bounded_product, default_limit
-from torchlift.packed.file import FRONT, Opened, load, packed
+from torchlift.packed.file import FRONT, Opened, packed
 from torchlift.packed.layers import build
 from torchlift.packed.sealing import SIZE, seal
 from torchlift.packed.tensors import Item

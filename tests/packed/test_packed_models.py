@@ -10,11 +10,13 @@ from torch import Tensor, nn
 
 import torchlift as tl
 from forked import python
-from torchlift.core.stored import store, stored
+from torchlift import stored
+from torchlift.core import store
+from torchlift.deploy import load, save
 from torchlift.errors import TorchliftError
 from torchlift.models import GPT, MLP, LeNet5, ResNet
 from torchlift.packed.budget import PackedError
-from torchlift.packed.file import identical, load, packed, read_card, save
+from torchlift.packed.file import identical, packed, read_card
 
 
 def tiny() -> nn.Module:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from torchlift.errors import CheckpointError
+from torchlift.train import History
 from torchlift.train.checkpoint import load_checkpoint
-from torchlift.train.history import History, read_history
+from torchlift.train.history import read_history
 from train.run.runs import data, model, run, same
 
 

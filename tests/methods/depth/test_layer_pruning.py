@@ -14,8 +14,7 @@ from torchlift.core import Task
 from torchlift.errors import TorchliftError
 from torchlift.methods.depth.reduce import depth
 from torchlift.methods.depth.units import ends, removable_units, without_unit
-from torchlift.models import MLP
-from torchlift.models.residual import resnet
+from torchlift.models import MLP, resnet
 from torchlift.recipes import Deepened, LayerPruning
 from torchlift.train import Interrupted
 

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from torchlift.core import Task
 from torchlift.lifts import CriticalLayer, merge_linear, merging
-from torchlift.models import MLP
-from torchlift.models.residual import resnet
+from torchlift.models import MLP, resnet
 
 
 class Block(nn.Module):

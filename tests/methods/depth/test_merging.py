@@ -12,7 +12,8 @@ from torchlift.errors import TorchliftError
 from torchlift.lifts import Expand, Normalize, Standardize
 from torchlift.models import MLP, BlockNet, LeNet5
 from torchlift.recipes import BestOf, Chain, Plain, Rotated
-from torchlift.train.settings import Settings, cosine
+from torchlift.train import Settings
+from torchlift.train.settings import cosine
 
 
 def data(n=96):

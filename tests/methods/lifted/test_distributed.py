@@ -13,7 +13,7 @@ import torchlift as tl
 from forked import in_two_processes
 from torchlift import lifted
 from torchlift.methods.lifted import solvers
-from torchlift.train.stepping import StepContext
+from torchlift.train import StepContext
 
 
 def free_port() -> int:

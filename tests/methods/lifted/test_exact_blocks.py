@@ -7,10 +7,7 @@ from torch import Tensor, nn
 
 from torchlift import lifted
 from torchlift.convex.solvers import newton_units, quadratic
-from torchlift.methods.lifted import activations, penalties, solvers
-from torchlift.methods.lifted.bcd import BCD
-from torchlift.methods.lifted.network import Network
-from torchlift.methods.lifted.shard import Alone
+from torchlift.methods.lifted import BCD, Alone, Network, activations, penalties, solvers
 from torchlift.methods.lifted.sweeps import state_step
 
 SMALL = {

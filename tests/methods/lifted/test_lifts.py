@@ -10,8 +10,7 @@ from torch.nn import functional as F
 
 import torchlift as tl
 from torchlift import lifted
-from torchlift.testing import laws
-from torchlift.testing.steps import Steps
+from torchlift.testing import Steps, laws
 
 GRADIENT: dict[str, lifted.StateLift] = {
     "contrastive": lifted.Contrastive(),

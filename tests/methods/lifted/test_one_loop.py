@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import forked
 import torchlift as tl
 from torchlift import lifted
-from torchlift.core.stored import store
+from torchlift.core import store
 from torchlift.errors import TorchliftError
 from torchlift.methods.lifted import solvers
 from torchlift.train.checkpoint import load_checkpoint

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from torchlift import lifted
 from torchlift.errors import DataError, TorchliftError
-from torchlift.methods.lifted import activations
-from torchlift.methods.lifted.network import Network
+from torchlift.methods.lifted import Network, activations
 from torchlift.methods.lifted.read import ReadError
 
 

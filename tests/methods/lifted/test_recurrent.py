@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import torchlift as tl
 from torchlift import lifted
 from torchlift.methods.lifted import solvers
-from torchlift.train.stepping import StepContext
+from torchlift.train import StepContext
 
 
 def sequences(samples: int = 80, steps: int = 4) -> tuple[Tensor, Tensor]:

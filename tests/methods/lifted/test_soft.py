@@ -8,7 +8,7 @@ import torchlift as tl
 from torchlift import lifted
 from torchlift.errors import TorchliftError
 from torchlift.flops import count_flops
-from torchlift.methods.lifted.soft import Soft, SoftEnergy, States
+from torchlift.methods.lifted import Soft, SoftEnergy, States
 
 LINEAR = lifted.activations.get("linear")
 

@@ -9,11 +9,7 @@ from torch import Tensor, nn
 
 import torchlift as tl
 from torchlift import lifted
-from torchlift.methods.lifted import penalties, solvers
-from torchlift.methods.lifted.bcd import BCD
-from torchlift.methods.lifted.contrastive import Contrastive
-from torchlift.methods.lifted.network import Network
-from torchlift.methods.lifted.shard import Alone
+from torchlift.methods.lifted import BCD, Alone, Contrastive, Network, penalties, solvers
 from torchlift.methods.lifted.solvers import descent
 from torchlift.methods.lifted.solvers.proximal import proximal_weights
 from torchlift.methods.lifted.sweeps import state_step

@@ -5,9 +5,9 @@ import torch
 from torch import Tensor, nn
 
 from torchlift import lifted
-from torchlift.methods.lifted.activations import Linear, get
-from torchlift.methods.lifted.recursive import ProximalNet, ResidualNet
-from torchlift.methods.lifted.unified import Unified, UnifiedISGM, energy
+from torchlift.convex.activations import Linear, get
+from torchlift.methods.lifted import ProximalNet, ResidualNet, Unified, UnifiedISGM
+from torchlift.methods.lifted.unified import energy
 
 
 def randn(*shape: int, seed: int = 0) -> Tensor:

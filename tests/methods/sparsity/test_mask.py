@@ -14,8 +14,8 @@ from torch.testing import assert_close
 
 from torchlift.core import Task, anneal, groups, original_parameters
 from torchlift.errors import SelectionError, TorchliftError
+from torchlift.lifts import SoftMask
 from torchlift.methods.sparsity import gates
-from torchlift.methods.sparsity.soft_mask import SoftMask
 from torchlift.methods.sparsity.switches import switches
 
 CLOSED = {

@@ -6,8 +6,9 @@ from torch import nn
 
 import torchlift as tl
 from any_models import any_model
+from torchlift.core import Supervised
 from torchlift.errors import DataError
-from torchlift.loss import Supervised, next_labels
+from torchlift.loss import next_labels
 
 
 def test_a_causal_model_predicts_the_next_token() -> None:
