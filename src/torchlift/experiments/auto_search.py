@@ -190,7 +190,7 @@ class AutoSearch:
         return self.delivery(point, level, epochs, deadline, f"rung {level + 1}")
 
     def train(self, winner: Delivered) -> None:
-        """What is left of the budget for the winner, from where its trial ended; should that fail, from the start."""
+        """What is left of the budget for the winner, from its trial on; should that fail, from the start."""
         for words in ("trained on", "from the start"):
             done = [row for row in self.ledger.rows if row.final and row.key.endswith(words)]
             rows = done or self.last_run(winner, words)

@@ -17,7 +17,9 @@ def inversion_page(
     histories: Mapping[str, Sequence[PlottedValues]],
 ) -> Page:
     """``pictures`` are captions with PNG bytes; ``histories`` rows (iteration, objective, gap) by method."""
-    sections = [Section("Result", [Cards([Card(name, value) for name, value in facts.items()])])]
+    measured = [Card(name, value) for name, value in facts.items() if isinstance(value, float)]
+    told = [Card(name, value) for name, value in facts.items() if not isinstance(value, float)]
+    sections = [Section("Result", [Cards(cards) for cards in (measured, told) if cards])]
     if facts.get("converged") == "no":
         sections[0] = Section(
             "Result",
