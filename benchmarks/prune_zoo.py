@@ -18,6 +18,7 @@ import signal
 import statistics
 import time
 import warnings
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +69,18 @@ def zeroed(model: nn.Module, x: Any) -> tuple[list[nn.Module], Any, Trace]:
     for groups in (couplings(trace), usable(model, trace, inputs, None)):
         free = [c for c in groups if not c.blocked and c.channels > 1]
         gone = chosen_channels(free, scores_of(model, free, PruningChoice()), PruningChoice())
-        models.append(unread(masked_copy(model, free, gone, trace.scaled), free, gone))
+        masked = masked_copy(model, free, gone, trace.scaled)
+        models.append(unread(masked, free, gone, {weight.v for weight in trace.scaled}))
     return models, inputs, trace
 
 
 @torch.no_grad()
-def unread(model: nn.Module, groups: list[Coupling], gone: list[Tensor]) -> nn.Module:
-    """The model whose channels are zero with zeros in what reads them, too: the least by any norm."""
-    weights = dict(model.named_parameters())
+def unread(
+    model: nn.Module, groups: list[Coupling], gone: list[Tensor], scaled: Collection[str]
+) -> nn.Module:
+    """The model whose channels are zero with zeros in what reads them, too: the least by any norm. Weights
+    scaled to a norm of all their entries are left alone."""
+    weights = {name: weight for name, weight in model.named_parameters() if name not in scaled}
     for group, dead in zip(groups, gone, strict=True):
         for member in group.of("reads"):
             if member.name in weights:
