@@ -33,6 +33,7 @@ from torchlift.channels.cuts import masked_copy
 from torchlift.channels.equality import both, output_difference
 from torchlift.channels.example_inputs import PinnedOutput
 from torchlift.channels.follow import Trace
+from torchlift.channels.follow.movement import LOOKED_UP
 from torchlift.channels.follow.products import UNFOLLOWED
 from torchlift.channels.follow.trace import OUTPUT
 from torchlift.channels.prune import INHERENT, traced_groups
@@ -123,14 +124,22 @@ def row(model: nn.Module, x: Any) -> dict[str, Any]:
         "difference": min(gaps),
         "seconds": seconds,
         "stays": said.lines,
-        "torch_pruning": rival(references[gaps.index(min(gaps))], x, inputs, output_layers(trace)),
+        "torch_pruning": rival(references[gaps.index(min(gaps))], x, inputs, output_layers(model, trace)),
     }
 
 
-def output_layers(trace: Trace) -> set[str]:
-    """The layers whose outputs are the model's, which Torch-Pruning has to be told."""
-    written = [m.name for c in couplings(trace) if c.blocked == OUTPUT for m in c.of("writes")]
-    return {name.rpartition(".")[0] for name in written}
+def output_layers(model: nn.Module, trace: Trace) -> set[str]:
+    """The layers whose outputs are the model's, which Torch-Pruning has to be told; an embedding that is tied
+    to one is not."""
+    fixed = [c for c in couplings(trace) if c.blocked in (OUTPUT, LOOKED_UP)]
+    members = [m for c in fixed for m in c.of("writes")]
+    weights = {id(p) for name, p in model.named_parameters() if name in {m.name for m in members}}
+    return {
+        name
+        for name, layer in model.named_modules()
+        if not isinstance(layer, nn.Embedding)
+        and any(id(p) in weights for p in layer.parameters(recurse=False))
+    }
 
 
 def rival(reference: nn.Module, x: Any, inputs: Any, outputs: set[str]) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchlift.channels.example_inputs import tensors
 from torchlift.models import resnet
 
 LIMIT = 300
@@ -169,7 +170,7 @@ def theirs(
         ignored_layers=[m for n, m in model.named_modules() if n in outputs],
         num_heads={module: count for module, count in heads.items() if count},
         prune_num_heads=True,
-        output_transform=lambda out: out.logits.sum() if hasattr(out, "logits") else out.sum(),
+        output_transform=lambda out: first_output(out).sum(),
     )
     for group in pruner.step(interactive=True) or ():
         if note is not None:
@@ -183,6 +184,11 @@ def theirs(
                 module.all_head_size = query.out_features
                 module.head_dim = module.attention_head_size = query.out_features // heads
     return model
+
+
+def first_output(out: Any) -> Tensor:
+    """The logits of what a model gives, or its first numbers."""
+    return out.logits if hasattr(out, "logits") else next(t for t in tensors(out) if t.is_floating_point())
 
 
 def logits(model: nn.Module, x: Any) -> Tensor:
