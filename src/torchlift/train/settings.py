@@ -90,7 +90,6 @@ class Settings:
     """Epochs without a better loss after which a fit ends; not one that anneals, which must reach t = 1."""
 
     def __post_init__(self) -> None:
-        check_schedule(self.schedule)
         if self.keep not in ("last", "best"):
             raise TorchliftError(f"keep is 'last' or 'best'; got {self.keep!r}.")
 
@@ -101,6 +100,8 @@ class Settings:
         if strangers:
             raise TorchliftError(f"fit has no setting {', '.join(strangers)}; it has {', '.join(names)}.")
         values = {name: value for name, value in changes.items() if value is not None}
+        if "schedule" in values:
+            check_schedule(values["schedule"])
         if "groups" in values:
             values["groups"] = (values["groups"], *self.groups)
         values["rate"] = self.rate * values.get("rate", 1.0)

@@ -40,6 +40,7 @@ from torchlift.train.run.probe import probe_step
 from torchlift.train.run.record import fit_record
 from torchlift.train.run.result import Result
 from torchlift.train.run.signals import graceful
+from torchlift.train.schedulers import check_schedule
 from torchlift.train.settings import Schedule
 from torchlift.train.teaching import taught
 from torchlift.train.workers import named_worker_errors
@@ -324,6 +325,7 @@ def new_run(
 
 def settings_of(arguments: Mapping[str, Any]) -> Settings:
     """What the calls of the run's fits leave open."""
+    check_schedule(arguments["schedule"])
     own = {name: arguments[name] for name in ("optimizer", "schedule", "clip", "keep", "log", "patience")}
     return Settings(**own, groups=() if arguments["groups"] is None else (arguments["groups"],))
 
