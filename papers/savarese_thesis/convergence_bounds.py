@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from papers.common.arms import Row, machine, spread
+from torchlift.experiments.executors import run_all
 from torchlift.optim import AdamEps, AvaGrad, DelayedAdam
 
 DIMENSIONS, NOISE, EPS, BETA = 20, 1.0, 0.1, 0.99
@@ -80,7 +82,7 @@ def run(
     rows: list[dict[str, Any]] = []
     curves: list[Row] = []
     for name in METHODS:
-        runs = {steps: [descended(name, steps, seed) for seed in numbers] for steps in lengths}
+        runs = {steps: run_all(partial(descended, name, steps), numbers) for steps in lengths}
         means = [spread([one["measured"] for one in runs[steps]])["mean"] for steps in lengths]
         over = {steps: [one["left"] / one["right"] for one in runs[steps]] for steps in lengths}
         rows.append(

@@ -39,9 +39,8 @@ def run(
     numbers = range(seeds or 5)
     steps = max(100, round(epochs or PAPER_STEPS))
     cells = Cells(out / "delayed-adam" / f"cells-{steps}-{len(numbers)}.jsonl")
-    descents = {
-        name: cells.get(name, partial(descend, make, steps, numbers)) for name, make in METHODS.items()
-    }
+    results = cells.all({name: partial(descend, make, steps, numbers) for name, make in METHODS.items()})
+    descents = dict(zip(METHODS, results, strict=True))
     rows = [row(name, torch.tensor(ends)) for name, (ends, _) in descents.items()]
     return {
         "title": "Figure 6.7: where Adam goes on eq. 6.13",
