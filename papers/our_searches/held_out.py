@@ -67,8 +67,8 @@ COLUMNS = (
     "time to AdamW's",
     "rank correlation",
 )
-LEAST = 16
-"""A budget pays for so many steps at least: one of a rival costs up to four of AdamW's."""
+LEAST = 64
+"""A budget pays for so many steps at least: one of a rival costs many of AdamW's."""
 PAID, FREE = "BestOf, trials paid", "BestOf, free trials"
 
 
