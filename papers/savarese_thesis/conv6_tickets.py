@@ -90,7 +90,7 @@ def run(
     best = {f"best, {kind}": best_accuracy(trials, kind) for kind in ("CS", "IMP", "ISS")}
     return as_record(
         "Tickets in Conv-6", "section 4.5.4, Figure 4.11", training, stand_in, trials, **best,
-        finding=matching(trials),
+        finding=f"{matching(trials).rstrip('.')}; Adam's ε is {EPS:g}, for weights and gates.",
         notes=[
             f"CS: {rounds} rounds, weights rewound before each. IMP drops {rates} of what is left per round.",
             f"Adam's ε for the logits of CS is {EPS:g}, torch's own, as for the weights; SoftMask has a "
