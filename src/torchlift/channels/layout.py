@@ -81,7 +81,9 @@ def convolutions(model: nn.Module) -> list[nn.Conv2d | nn.ConvTranspose2d]:
     return [
         layer
         for layer in model.modules()
-        if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d) and layer.weight.device.type == "cpu"
+        if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d)
+        and vars(layer)["_parameters"].get("weight") is not None  # one computed from others is not there
+        and layer.weight.device.type == "cpu"
     ]
 
 
