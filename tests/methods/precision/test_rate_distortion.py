@@ -87,7 +87,8 @@ def test_steps_shrink_until_a_weight_would_be_clipped() -> None:
 def test_the_price_follows_the_course() -> None:
     """Up while the code is too long for the course, down while it is too short; once at each instant."""
     nodes = [node([0.1, 0.9, -1.1, 2.2])]
-    control = RateControl(nodes, goal=code_bits_per_weight(nodes) / 4)
+    goals = [code_bits_per_weight(nodes) / 4]
+    control = RateControl(nodes, lambda: goals[-1])
     start = float(control.value)
     control.turn(0.0)
     control.turn(0.001)
@@ -98,6 +99,20 @@ def test_the_price_follows_the_course() -> None:
         nodes[0].weight.zero_()
     control.turn(0.35)
     assert float(control.value) == pytest.approx(1.25 * 0.8 * start)
+
+
+def test_the_goal_is_asked_again_as_levels_change() -> None:
+    """At twenty instants of a fit, and kept between them."""
+    goals = [1.0]
+    control = RateControl([node([0.1, 0.9, -1.1, 2.2])], lambda: goals[-1])
+    goals.append(0.5)
+    control.turn(0.04)
+    assert float(control.goal) == 1.0
+    control.turn(0.06)
+    assert float(control.goal) == 0.5
+    goals.append(0.25)
+    control.turn(0.07)
+    assert float(control.goal) == 0.5
 
 
 @pytest.mark.parametrize("bits", [0.3, 1.0, 2.5])

@@ -28,6 +28,10 @@ SHORT = 0.9
 """Of its course: where a code is shorter, steps are taken back."""
 
 
+GOAL_EVERY = 10
+"""Of two hundred instants: how often the goal is asked for."""
+
+
 class PricedLevels(Node):
     """w = s [clip(v/s, −h, h)], s = e^τ; penalty λ Σ ℓ(v/s), ℓ(k) = −log₂ of the part of the weights at k.
 
@@ -129,22 +133,21 @@ class RateControl(Dial):
     The course falls geometrically from the first length to the goal over ``course`` of a fit; at two hundred
     instants λ ← λ √(length / course), by a quarter at most. Steps keep their speed when λ falls, and a code
     of zeros alone has no gradient: where it is shorter than nine tenths of its course, all steps shrink,
-    too. λ is saved with the problem.
+    too. ``goal`` is asked again every ``GOAL_EVERY`` instants: what a file holds beside the code changes with
+    the levels. λ and the goal are saved with the problem.
     """
 
     first: Tensor
     instant: Tensor
+    goal: Tensor
 
-    def __init__(self, nodes: list[PricedLevels], goal: float, course: float = 0.6) -> None:
+    def __init__(self, nodes: list[PricedLevels], goal: Callable[[], float], course: float = 0.6) -> None:
         start = START / sum(node.weight.numel() for node in nodes)
         super().__init__(start, start, "linear")
-        self.nodes, self.goal, self.course = (
-            [nodes],
-            goal,
-            course,
-        )  # a list in a list: nodes stay where they are
+        self.nodes, self.ask, self.course = [nodes], goal, course  # in a list: nodes stay where they are
         self.register_buffer("first", torch.tensor(code_bits_per_weight(nodes), dtype=torch.float64))
         self.register_buffer("instant", torch.tensor(0))
+        self.register_buffer("goal", torch.tensor(goal(), dtype=torch.float64))
 
     @property
     def moves(self) -> bool:
@@ -156,8 +159,11 @@ class RateControl(Dial):
         instant = math.floor(200 * t)
         if instant == int(self.instant):
             return
+        if instant // GOAL_EVERY > int(self.instant) // GOAL_EVERY:
+            self.goal.fill_(self.ask())
         self.instant.fill_(instant)
-        wanted = self.goal * (float(self.first) / self.goal) ** (1 - min(1.0, t / self.course))
+        goal = float(self.goal)
+        wanted = goal * (float(self.first) / goal) ** (1 - min(1.0, t / self.course))
         excess = max(code_bits_per_weight(self.nodes[0]), 0.25 * wanted) / wanted
         self.value.mul_(min(1.25, max(0.8, math.sqrt(excess))))
         if excess < SHORT:

@@ -16,6 +16,8 @@ from torchlift.targets import Target, solve_for_target
 
 LEAST = 0.02
 """Bits per weight below which a code is mostly its own table."""
+AIM = 0.99
+"""What a code is steered to, as a part of what it may take."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,7 +68,7 @@ class RateDistortion(Recipe):
         lift = self.lift(self.goal(task))
         lifted = fit.lift(lift, task)
         nodes = priced(lifted)
-        control = RateControl(nodes, goal_bits(lifted, lift, self.wanted))
+        control = RateControl(nodes, partial(steered_bits, lifted, lift, self.wanted))
         nodes[0].add_module("control", control)
         for node in nodes:
             node.price = [control]
@@ -86,7 +88,7 @@ class RateDistortion(Recipe):
     def step_rate(self, fit: Fit, control: RateControl) -> float:
         """Relative to 1e-2: Adam moves log s by its rate, and a bit is ln 2; in a quarter of the fit."""
         steps = (1 - self.pretrain) * fit.epochs * fit.steps
-        needed = 4 * math.log(2) * max(0.0, float(control.first) - control.goal)
+        needed = 4 * math.log(2) * max(0.0, float(control.first - control.goal))
         return min(20.0, max(0.3, 100 * needed / max(1.0, steps)))
 
     @property
@@ -125,12 +127,10 @@ def account(lift: Lift, target: Target, problem: Problem) -> dict[str, float]:
 
 
 def goal_bits(problem: Problem, lift: Lift, target: Target) -> float:
-    """Bits of the code per weight at which a target is met: what the file says beside its code stays."""
+    """Bits of the code per weight at which a target is met; raises where that is less than a code takes."""
     if target.name == "bits":
         return target.value
-    nodes = priced(problem)
-    total = sum(node.weight.numel() for node in nodes)
-    beside = packed_bytes(problem, lift) - code_bits_per_weight(nodes) * total / 8
+    total, beside = fixed_part(problem, lift)
     goal = (target.value - beside) * 8 / total
     if goal < LEAST:
         least = math.ceil(beside + LEAST * total / 8)
@@ -139,6 +139,21 @@ def goal_bits(problem: Problem, lift: Lift, target: Target) -> float:
             "levels; allow more, widen where=, or shrink the model first."
         )
     return min(goal, 10.0)
+
+
+def fixed_part(problem: Problem, lift: Lift) -> tuple[int, float]:
+    """How many weights have levels, and the bytes that the file takes beside their code."""
+    nodes = priced(problem)
+    total = sum(node.weight.numel() for node in nodes)
+    return total, packed_bytes(problem, lift) - code_bits_per_weight(nodes) * total / 8
+
+
+def steered_bits(problem: Problem, lift: Lift, target: Target) -> float:
+    """The goal while training, a little lower: cutting what is too long at its end costs far more."""
+    if target.name == "bits":
+        return AIM * target.value
+    total, beside = fixed_part(problem, lift)
+    return min(10.0, max(LEAST, (AIM * target.value - beside) * 8 / total))
 
 
 def meet(problem: Problem, lift: Lift, target: Target) -> None:
