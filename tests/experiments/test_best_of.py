@@ -13,7 +13,7 @@ import torchlift as tl
 from torchlift.core import Fit, Lift, Task
 from torchlift.errors import TorchliftError
 from torchlift.experiments import best_of
-from torchlift.experiments.best_of import rungs, suggestions
+from torchlift.experiments.best_of import best_rates, slowed, suggestions
 from torchlift.experiments.step_times import step_times
 from torchlift.lifts import Normalize, Standardize
 from torchlift.methods.recipe import OneLift, Recipe, as_recipe
@@ -162,7 +162,45 @@ def test_every_run_goes_through_the_whole_schedule() -> None:
     ("count", "counts"), [(2, [2]), (4, [4]), (5, [5, 2]), (9, [9, 3]), (12, [12, 4]), (13, [13, 5, 2])]
 )
 def test_rungs_keep_a_third(count: int, counts: list[int]) -> None:
-    assert rungs(count) == counts
+    assert BestOf().rungs(count) == counts
+    assert BestOf(warm=False).rungs(count) == counts[:2]
+
+
+@pytest.mark.parametrize(("trials", "finalists"), [(0.4, 1), (0.75, 2), (6 / 7, 3)])
+def test_what_trials_pay_for_is_spent(trials: float, finalists: int) -> None:
+    """Two rungs and whole runs, the last run among them, cost the budget."""
+    tuning = BestOf(trials=trials, warm=False)
+    assert tuning.finalists(2) == finalists
+    assert 2 * 9 * tuning.first_share(9) + finalists * (1 - trials) == pytest.approx(1)
+    assert BestOf(trials=trials).finalists(2) == tuning.finalists(1) == 1
+
+
+def test_from_the_first_weights_whole_runs_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five candidates, two kinds of them, then the best, half its rate and the other; one is delivered."""
+    monkeypatch.setattr(best_of, "SHORTEST", 1 / 50)
+    names = {name: tl.Arm(rate=rate) for name, rate in zip("abc", (0.001, 0.1, 0.4), strict=True)}
+    names["muon"] = tl.Arm(optimizer=partial(Muon, lr=0.02))
+    recipe = BestOf(names, trials=6 / 7, warm=False, margin=0.0)
+    result = tl.fit(net(), data(), data(), recipe=recipe, epochs=42, **SETTINGS)
+    said = words(result)
+    tried = [re.findall(r"([^:;,]+(?:, rate / 2)?) ([0-9.e+-]+)(?:, |$)", rung) for rung in rung_scores(said)]
+    assert [len(rung) for rung in tried] == [5, 2, 3]
+    best = tried[1][0][0]
+    assert {name.strip() for name, _ in tried[1]} == {"plain", "muon"}
+    assert {name.strip() for name, _ in tried[2]} == {"plain", "muon", f"{best}, rate / 2"}
+    assert f"goes on with {tried[2][0][0]} " in said
+    assert result.scores["valid"].loss == pytest.approx(float(tried[2][0][1]), rel=1e-3)
+
+
+def rung_scores(said: str) -> list[str]:
+    return re.findall(r"losses of rung \d: ([^;]*)", said)
+
+
+def test_of_the_same_arm_at_several_rates_the_best_goes_on() -> None:
+    slow, fast = (tl.Arm(optimizer=partial(Muon, lr=lr)) for lr in (0.01, 0.02))
+    arms = {"slow": slow, "norm": tl.Arm(Normalize()), "fast": fast}
+    assert best_rates(["fast", "slow", "norm"], arms) == ["fast", "norm"]
+    assert slowed(tl.Arm(Normalize(), rate=3.0)) == tl.Arm(Normalize(), rate=1.5)
 
 
 def test_the_best_of_a_rung_meet_again_on_longer_runs(monkeypatch: pytest.MonkeyPatch) -> None:

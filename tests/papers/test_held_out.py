@@ -55,6 +55,8 @@ def test_rivals_and_choosers_meet_at_both_prices(
     rows = contest.rows([0], (held_out.PAID, held_out.FREE))
     assert [row["chooser"] for row in rows] == [held_out.PAID, held_out.FREE]
     assert all("goes on with" in row["choices"][0] for row in rows)
+    assert rows[1]["CPU time to AdamW's"] > 0
+    assert contest.seconds(["AdamW"]) == float((contest.folder / "AdamW.seconds").read_text())
     assert rows[0]["AdamW"]["mean"] == counted.results["plain"][0].scores["test"].loss
     speeds = itertools.cycle([1.0, 2.0])
     monkeypatch.setattr(pricing, "speed", lambda job: next(speeds))
@@ -64,7 +66,7 @@ def test_rivals_and_choosers_meet_at_both_prices(
 
 def test_a_row_compares_with_the_right_arms() -> None:
     def runs(*losses: float) -> list[dict[str, float | str]]:
-        return [{"test": loss, "seconds": 2.0, "words": ""} for loss in losses]
+        return [{"test": loss, "words": ""} for loss in losses]
 
     actual = {
         "AdamW": runs(1.0, 1.0),

@@ -15,7 +15,12 @@ from torch.nn.modules.conv import _ConvNd  # pyright: ignore[reportPrivateUsage]
 from torchlift.core import Fit, Lift, Span, Task, chain
 from torchlift.errors import DivergedError, TorchliftError, machine_fault
 from torchlift.experiments.arm import Arm, check_models
-from torchlift.experiments.step_times import arm_settings, arm_step_flops, step_times
+from torchlift.experiments.step_times import (
+    arm_settings,
+    arm_step_flops,
+    differ_in_rates,
+    step_times,
+)
 from torchlift.methods.coordinates.coarse_to_fine import CoarseToFine
 from torchlift.methods.coordinates.normalize import Normalize
 from torchlift.methods.coordinates.rotated import Rotated
@@ -44,6 +49,7 @@ class Attempt:
 
     loss: float = math.inf
     started: Started | None = None
+    task: Task | None = None
     reason: str = ""
 
 
@@ -54,6 +60,9 @@ class BestOf(Recipe):
     Successive halving: in every rung each candidate takes a short run through the whole schedule, so that
     what is compared is annealed as the end will be; the best third goes on to a rung of longer runs, and the
     last one standing gets what is left. ``trials`` is the part of the budget for all rungs, in equal parts.
+    Runs from the first weights (``warm=False``) end in whole runs, as many as a rung's part of ``trials``
+    pays for and the last run: of the best of the rungs, the very best at half its rate as well, since short
+    runs prefer high rates. The best is delivered. Of candidates that differ in rates alone, one goes on.
     The least trial is a tenth of the last run, since shorter ones rank by who is fast at first: the default
     budget pays for three candidates, tuning (0.75 of four times the epochs and more) for all of them.
     Plain training is always a candidate, and is kept unless another is better by ``margin`` of its loss.
@@ -91,24 +100,38 @@ class BestOf(Recipe):
         prices = self.prices(arms, task, fit)
         tried: list[dict[str, Attempt]] = []
         alive = list(arms)
-        counts = rungs(len(arms))
+        counts = self.rungs(len(arms))
+        whole_run, finalists = 1 - self.trials, self.finalists(len(counts))
         for rung, count in enumerate(counts):
-            share = self.trials / len(counts) / count
             before = tried[-1] if tried else {}
+            alive = (alive if self.warm else best_rates(alive, arms))[:count] if rung else alive
+            share = (self.trials - (finalists - 1) * whole_run) / len(counts) / len(alive)
             tried.append(
                 {
                     name: self.trial(
-                        name, rung, arms[name], task, fit, share / prices[name], before.get(name)
+                        name, rung, arms[name], task, fit, share / prices[name], before.get(name), keep="last"
                     )
-                    for name in alive[:count]
+                    for name in alive
                 }
             )
             alive = best_first(tried[-1])
+        if finalists > 1 and alive:
+            slower = slowed(arms[alive[0]])
+            name = next((n for n, arm in arms.items() if arm == slower), f"{alive[0]}, rate / 2")
+            arms, prices = {**arms, name: slower}, {**prices, name: prices[alive[0]]}
+            alive = list(dict.fromkeys([alive[0], name, *best_rates(alive, arms)]))[:finalists]
+            length = {name: whole_run / prices[name] for name in alive}
+            tried.append(
+                {name: self.trial(name, len(counts), arms[name], task, fit, length[name]) for name in alive}
+            )
         best = self.chosen(tried[-1])
         self.tell(tried, untried, prices, best, task, fit)
-        last = branch(arms[best], best, fit, (1 - self.trials) / prices[best], whole_span(fit))
-        recipe, started = as_recipe(arms[best].recipe), tried[-1][best].started
-        return recipe(task, last) if started is None else recipe.resume(started, last).task
+        reached = tried[-1][best]
+        if finalists > 1 and reached.task is not None:
+            return reached.task
+        last = branch(arms[best], best, fit, whole_run / prices[best], whole_span(fit))
+        recipe = as_recipe(arms[best].recipe)
+        return recipe(task, last) if reached.started is None else recipe.resume(reached.started, last).task
 
     def lifts(self) -> list[Lift] | None:
         """Those of all candidates."""
@@ -123,13 +146,34 @@ class BestOf(Recipe):
         count = self.affordable(fit.epochs * fit.steps)
         return dict(list(accepted.items())[:count]), list(accepted)[count:]
 
+    def rungs(self, count: int) -> list[int]:
+        """How many candidates each rung has: a third of the one before, until few are left.
+
+        Runs from the first weights have two rungs at most: whole runs come after them.
+        """
+        counts = [count]
+        while counts[-1] > LAST and (self.warm or len(counts) < 2):
+            counts.append(math.ceil(counts[-1] / KEPT))
+        return counts
+
+    def finalists(self, rungs: int) -> int:
+        """How many whole runs come after the rungs: a part of the trials as large as a rung's is for them."""
+        if self.warm or rungs < 2:
+            return 1
+        return 1 + int(self.trials / (rungs + 1) / (1 - self.trials) + 1e-9)
+
     def affordable(self, steps: float) -> int:
         """How many candidates a run of so many steps has trials for, plain training among them."""
         least = max(LEAST / steps, SHORTEST * (1 - self.trials))
         count = 2
-        while self.trials / len(rungs(count + 1)) / (count + 1) >= least:
+        while self.first_share(count + 1) >= least:
             count += 1
         return count
+
+    def first_share(self, count: int) -> float:
+        """The part of the budget that a first trial of so many has."""
+        length = len(self.rungs(count))
+        return (self.trials - (self.finalists(length) - 1) * (1 - self.trials)) / length / count
 
     def prices(self, arms: Mapping[str, Arm], task: Task, fit: Fit) -> dict[str, float]:
         """What a step of each arm costs, in steps of plain training; 1 where the run itself counts FLOPs."""
@@ -138,20 +182,28 @@ class BestOf(Recipe):
         if self.price == "FLOPs":
             flops = arm_step_flops(arms, task, fit)
             return {name: flops[name] / flops[PLAIN] for name in arms}
-        rounds = max(4, min(20, round(TIMED * self.trials * fit.epochs * fit.steps)))
+        rounds = max(6, min(20, round(TIMED * self.trials * fit.epochs * fit.steps / len(arms))))
         seconds = fit.remember("seconds of a step", lambda: step_times(arms, task, fit, rounds))
         plain = seconds[PLAIN]
         return {name: seconds[name] / plain if plain and seconds[name] else 1.0 for name in arms}
 
     def trial(
-        self, name: str, rung: int, arm: Arm, task: Task, fit: Fit, share: float, before: Attempt | None
+        self,
+        name: str,
+        rung: int,
+        arm: Arm,
+        task: Task,
+        fit: Fit,
+        share: float,
+        before: Attempt | None = None,
+        **settings: Any,
     ) -> Attempt:
-        """What a candidate reaches in a short complete run."""
+        """What a candidate reaches in a complete run."""
         recipe, title = as_recipe(arm.recipe), f"trial {rung + 1} of {name}"
         started = None if before is None else before.started
         try:
             with named_worker_errors():
-                short = branch(arm, title, fit, share, whole_span(fit), keep="last")
+                short = branch(arm, title, fit, share, whole_span(fit), **settings)
                 if started is not None:
                     started = recipe.resume(started, short)
                 elif self.warm:
@@ -166,7 +218,7 @@ class BestOf(Recipe):
             reason = str(error).partition("\n")[0] or type(error).__name__
             LOG.warning("BestOf drops %s: %s", name, reason)
             return Attempt(reason=reason)
-        return Attempt(loss, started)
+        return Attempt(loss, started, None if self.warm else tested)
 
     def chosen(self, attempts: Mapping[str, Attempt]) -> str:
         """The best; plain training within the margin."""
@@ -203,12 +255,18 @@ class BestOf(Recipe):
         fit.report("BestOf", task, words)
 
 
-def rungs(count: int) -> list[int]:
-    """How many candidates each rung has: a third of the one before, until few are left."""
-    counts = [count]
-    while counts[-1] > LAST:
-        counts.append(math.ceil(counts[-1] / KEPT))
-    return counts
+def best_rates(best: Sequence[str], arms: Mapping[str, Arm]) -> list[str]:
+    """Best first, without those that differ from a better one in their rates alone."""
+    return [
+        name
+        for place, name in enumerate(best)
+        if not any(differ_in_rates(arms[name], arms[other]) for other in best[:place])
+    ]
+
+
+def slowed(arm: Arm) -> Arm:
+    """At half its rate: the shorter a run, the higher the rates it is best at."""
+    return dataclasses.replace(arm, rate=arm.rate / 2)
 
 
 def best_first(attempts: Mapping[str, Attempt]) -> list[str]:
@@ -244,46 +302,53 @@ def suggestions(model: nn.Module) -> dict[str, Arm]:
     def muon(recipe: Any = None, rate: float = 1e-2) -> Arm:
         return Arm(recipe, functools.partial(Muon, lr=rate))
 
-    rates = {"rate × 3": Arm(rate=3.0), "rate / 3": Arm(rate=1 / 3)}
-    soap = functools.partial(Soap, lr=3e-3)
-    other = {"SOAP": Arm(optimizer=soap), **rates, "SOAP, rate × 3": Arm(optimizer=soap, rate=3.0)}
+    def soap(recipe: Any = None, rate: float = 1e-2) -> Arm:
+        return Arm(recipe, functools.partial(Soap, lr=rate))
+
+    faster, slower = {"rate × 3": Arm(rate=3.0)}, {"rate / 3": Arm(rate=1 / 3)}
+    soaps = {"SOAP": soap(), "SOAP, rate / 3": soap(rate=3e-3)}
+    muons = {"Muon, rate × 3": muon(rate=3e-2)}
     layers = list(model.modules())
     if any(isinstance(layer, RECURRENT) for layer in layers):
-        turned = {"rotated": Arm(Rotated(), rate=2.0)}
-        return {"Muon": muon(), "Muon, rate × 3": muon(rate=3e-2), **other, **turned}
+        turned = {"rotated": Arm(Rotated(), rate=2.0), "rotated, rate × 3": Arm(Rotated(), rate=6.0)}
+        return {"Muon": muon(), **muons, **soaps, **faster, **turned, **slower}
     convolutional = any(isinstance(layer, _ConvNd) for layer in layers)
+    coarse, white, norm = CoarseToFine(), Whitened(), Normalize()
     if any(isinstance(layer, FEATURES) for layer in layers):
-        sized = {"coarse to fine, Muon": muon(CoarseToFine())}
-        return {
-            "Muon": muon(),
-            **(sized if convolutional else {}),
-            "Muon, rate × 3": muon(rate=3e-2),
-            **other,
-        }
+        sized = {"coarse to fine, Muon": muon(coarse)}
+        more = {"coarse to fine, Muon, rate × 3": muon(coarse, 3e-2), "coarse to fine, SOAP": soap(coarse)}
+        early, late = (sized, more) if convolutional else ({}, sized | more)  # pictures, texts
+        return {"Muon": muon(), **early, **muons, **soaps, **faster, **late, **slower}
     if any(isinstance(layer, BATCHES) for layer in layers):
-        white = {"whitened, Muon": muon(Whitened()), "coarse to fine, Muon": muon(CoarseToFine())}
-        return {
-            "Muon": muon(),
-            **(white if convolutional else {}),
-            "Muon, rate × 3": muon(rate=3e-2),
-            **other,
-        }
-    norm = Normalize()
+        if not convolutional:
+            return {"Muon": muon(), **muons, **soaps, **faster, **slower}
+        sized = {"whitened, Muon": muon(white), "coarse to fine, Muon": muon(coarse)}
+        more = {"whitened, Muon, rate × 3": muon(white, 3e-2), "whitened, SOAP": soap(white)}
+        return {"Muon": muon(), **sized, **muons, **soaps, **faster, **more, **slower}
     if not convolutional:
-        normed = {
+        return {
             "norm": Arm(norm),
             "Muon": muon(),
             "norm, Muon": muon(norm),
             "norm, rate × 3": Arm(norm, rate=3.0),
+            **soaps,
+            **faster,
+            "norm, SOAP": soap(norm),
+            **muons,
+            **slower,
         }
-        return {**normed, **other, "Muon, rate / 3": muon(rate=3e-3)}
-    both = chain(norm, Whitened())
+    both = chain(norm, white)
     return {
         "whitened, norm, Muon": muon(both),
         "norm, Muon": muon(norm),
         "Muon": muon(),
         "norm": Arm(norm),
-        "coarse to fine, norm, Muon": muon(Inside(norm, CoarseToFine())),
+        "coarse to fine, norm, Muon": muon(Inside(norm, coarse)),
         "whitened, norm, Muon, rate × 3": muon(both, 3e-2),
-        **other,
+        "whitened, norm, SOAP": soap(both),
+        "norm, rate × 3": Arm(norm, rate=3.0),
+        "norm, SOAP": soap(norm),
+        **soaps,
+        **faster,
+        **slower,
     }
