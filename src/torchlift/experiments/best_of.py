@@ -259,8 +259,8 @@ def best_rates(best: Sequence[str], arms: Mapping[str, Arm]) -> list[str]:
     """Best first, without those that differ from a better one in their rates alone."""
     return [
         name
-        for place, name in enumerate(best)
-        if not any(differ_in_rates(arms[name], arms[other]) for other in best[:place])
+        for number, name in enumerate(best)
+        if not any(differ_in_rates(arms[name], arms[other]) for other in best[:number])
     ]
 
 
