@@ -23,7 +23,7 @@ from papers.our_searches.held_out_tasks import TASKS, HeldOut
 from torchlift.experiments.arm import Setup
 from torchlift.experiments.comparison import PLAIN
 from torchlift.experiments.executors import run_all
-from torchlift.files import write
+from torchlift.files import write_file
 from torchlift.optim import Muon, Soap
 from torchlift.recipes import BestOf
 from torchlift.train.optimizers import OptimizerFactory
@@ -136,7 +136,7 @@ class Contest:
         file, started = self.folder / f"{name}.seconds", time.process_time()
         result = run()
         if not file.exists():
-            write(file, str(time.process_time() - started).encode())
+            write_file(file, str(time.process_time() - started).encode())
         return result
 
     def seconds(self, names: Sequence[str]) -> float:
