@@ -66,8 +66,6 @@ def page(recorded: Mapping[str, Any], pictures: Path | None = None) -> str:
             if one.entry is not None and (record := recorded.get(one.record or one.entry)) is not None:
                 shown.add(one.record or one.entry)
                 parts.append(section(one, said, record, one.record or one.entry, pictures))
-                if one.reason is not None:
-                    parts.append(reason(recorded[one.reason]))
     parts.append("## Questions of our own\n")
     parts += [own(name, record) for name, record in recorded.items() if name not in shown]
     return "\n".join(parts)
@@ -105,11 +103,6 @@ def section(
         lines += image_table(record["images"], name, pictures)
     lines += list(details(published, record))
     return "\n".join(lines) + "\n"
-
-
-def reason(record: Mapping[str, Any]) -> str:
-    """What another record says of how near we come."""
-    return f"{record['title']} (`{record['command']}`): {record['finding'].rstrip('.')}.\n"
 
 
 def image_table(images: Iterable[Mapping[str, str]], name: str, pictures: Path) -> Iterator[str]:

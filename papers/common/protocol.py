@@ -43,8 +43,6 @@ class Protocol:
     """What ``torchlift reproduce`` calls it."""
     record: str | None = None
     """The record where it is not the entry's own."""
-    reason: str | None = None
-    """The record that says what decides how near we come."""
     not_run: str | None = None
     """Why there is no entry, or no run."""
     network: str = ""

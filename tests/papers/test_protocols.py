@@ -332,13 +332,6 @@ def test_the_page_has_a_row_for_every_block_and_commands_that_name_entries():
     assert (ROOT / "docs" / "results.md").read_text().startswith("# What reproduced")
 
 
-def test_the_reason_stands_beside_what_it_explains():
-    text = page({name: one for name, one in RECORDS.items() if "finding" in one})
-    _, _, behind = text.partition("### Table 1, the lifted model")
-    own, _, _ = behind.partition("\n### ")
-    assert f"(`{RECORDS['lifted-settings']['command']}`): 300-100 (paper 0.875)" in own
-
-
 def test_pictures_are_drawn_light_and_dark(tmp_path):
     from benchmarks.pictures import draw
 
