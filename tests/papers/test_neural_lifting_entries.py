@@ -62,6 +62,12 @@ def test_some_arms_of_table2_are_run_alone_and_the_others_named(monkeypatch, tmp
         entry("table2", monkeypatch, tmp_path, **size, arms="Adam")
 
 
+def test_figure_4_says_where_its_control_is_missing(monkeypatch, tmp_path):
+    result = entry("figure4", monkeypatch, tmp_path, seeds=1, epochs=1, arms="conv*")
+    assert result["partial"] == "without the dense lifter"
+    assert "test accuracy, dense lifter" not in result
+
+
 def test_what_was_tried_is_told_best_first(monkeypatch, tmp_path):
     result = entry("search_lenet_paper", monkeypatch, tmp_path, epochs=1)
     plain = [row["validation"]["mean"] for row in result["rows"] if row["arm"].startswith("plain")]
