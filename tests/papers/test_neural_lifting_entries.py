@@ -63,9 +63,12 @@ def test_some_arms_of_table2_are_run_alone_and_the_others_named(monkeypatch, tmp
 
 
 def test_figure_4_says_where_its_control_is_missing(monkeypatch, tmp_path):
-    result = entry("figure4", monkeypatch, tmp_path, seeds=1, epochs=1, arms="conv*")
+    monkeypatch.setattr(figure4, "load", images)
+    monkeypatch.setattr(figure4, "traced", lambda *_: {"finding": "Test accuracy.", "seeds": []})
+    result = figure4.run(tmp_path, seeds=1, epochs=1, arms="conv*")
     assert result["partial"] == "without the dense lifter"
-    assert "test accuracy, dense lifter" not in result
+    with pytest.raises(ValueError, match="matches none of conv lifter, neural lifting"):
+        figure4.run(tmp_path, seeds=1, epochs=1, arms="SGD")
 
 
 def test_what_was_tried_is_told_best_first(monkeypatch, tmp_path):
