@@ -18,8 +18,8 @@ def inversion_page(
 ) -> Page:
     """``pictures`` are captions with PNG bytes; ``histories`` rows (iteration, objective, gap) by method."""
     measured = [Card(name, value) for name, value in facts.items() if isinstance(value, float)]
-    told = [Card(name, value) for name, value in facts.items() if not isinstance(value, float)]
-    sections = [Section("Result", [Cards(cards) for cards in (measured, told) if cards])]
+    stated = [Card(name, value) for name, value in facts.items() if not isinstance(value, float)]
+    sections = [Section("Result", [Cards(cards) for cards in (measured, stated) if cards])]
     if facts.get("converged") == "no":
         sections[0] = Section(
             "Result",
