@@ -395,7 +395,7 @@ METHODS: dict[str, Method] = {
     "ours, quarter off, 4 bits, polished": method(ours, ratio=0.25, bits=4, polish=EPOCHS),
     "ours, half off, 4 bits, polished": method(ours, **HALF),
     "ours, 2 bits, polished": method(ours, bits=2, polish=EPOCHS),
-    **{f"ours, bytes of GPTQ at {b} bits": method(in_bytes_of_gptq, b) for b in (4, 3)},
+    **{f"ours, bytes of GPTQ at {b} bits": method(in_bytes_of_gptq, b) for b in (4, 3, 2)},
     **{f"rounding, {b} bits": method(rounding, b) for b in (8, 4, 3, 2)},
     **{f"GPTQ, {b} bits": method(by_gptq, b) for b in (4, 3, 2)},
     **{f"palette of {c}": method(by_palette, c) for c in (16, 8, 4)},

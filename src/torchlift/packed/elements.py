@@ -50,12 +50,12 @@ def distinct(bits: Array, most: int) -> tuple[Array, Array] | None:
     values = np.unique(bits[:: max(1, bits.size // SAMPLE)][: 2 * SAMPLE])
     if (values.size > most // 2 and bits.size > 2 * values.size) or 2 * values.size > bits.size > MANY:
         return None  # as many values as entries, nearly: no palette is worth its values
-    while values.size <= MANY:
+    while True:
         names = np.searchsorted(values, bits)
         np.minimum(names, values.size - 1, out=names)
         missed = bits[values[names] != bits]
         if not missed.size:
             return values, names
-        values = np.union1d(values, np.unique(missed[: 2 * SAMPLE]))
-    values, names = np.unique(bits, return_inverse=True)
-    return (values, names) if values.size <= most else None
+        values = np.union1d(values, missed[: 2 * SAMPLE] if values.size <= MANY else missed)
+        if values.size > max(most, MANY):
+            return None
