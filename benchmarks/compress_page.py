@@ -200,6 +200,51 @@ def pitch(record: Mapping[str, Any]) -> str:
     return text + "\n"
 
 
+def arms(row: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """{form: {what is left out: its figures}} of one network of the ablation."""
+    by_form: dict[str, dict[str, Any]] = {}
+    for key, cell in row.items():
+        form, _, arm = key.partition("; ")
+        if arm:
+            by_form.setdefault(form, {})[arm] = cell
+    return by_form
+
+
+def ablation(record: Mapping[str, Any]) -> str:
+    """The table of what each part is worth, and what leaving it out changes."""
+    networks = {name: arms(row) for name, row in record["networks"].items()}
+    labels = list(next(iter(next(iter(networks.values())).values())))
+    text = f"\n| | {' | '.join(labels)} |\n|---|{'---|' * len(labels)}\n"
+    points: dict[str, list[float]] = {label: [] for label in labels[1:]}
+    ratios: dict[str, list[float]] = {label: [] for label in labels[1:]}
+    for name, forms in networks.items():
+        whole = record["networks"][name]["original, %"]
+        for form, row in forms.items():
+            cells = [f"{row[arm]['accuracy, %']:.1f} ({row[arm]['output error']:.2g})" for arm in labels]
+            text += f"| {name} ({whole:.1f}), {form} | {' | '.join(cells)} |\n"
+            for arm in labels[1:]:
+                points[arm].append(row[arm]["accuracy, %"] - row["all"]["accuracy, %"])
+                ratios[arm].append(row[arm]["output error"] / row["all"]["output error"])
+    text += "\n| beside all | accuracy, points | mean | error of the outputs, times |\n|---|---|---|---|\n"
+    for arm, moved in points.items():
+        text += f"| {arm} | {min(moved):+.1f} to {max(moved):+.1f} | {statistics.mean(moved):+.1f} | "
+        text += " to ".join(f"{float(f'{ratio:.2g}'):g}" for ratio in (min(ratios[arm]), max(ratios[arm])))
+        text += " |\n"
+    return text + "\n"
+
+
+def pays(record: Mapping[str, Any]) -> str:
+    """What three networks keep with half of the channels off, with and without the refit."""
+    halves = [arms(row)["half off"] for row in record["networks"].values()]
+    kept, lost = ([row[arm]["accuracy, %"] for row in halves] for arm in ("all", "no refit"))
+    whole = [f"{row['original, %']:.1f}" for row in record["networks"].values()]
+    return (
+        "\nYes, mostly by the refit: with half of the channels cut, three small networks keep "
+        f"{min(kept):.1f} to {max(kept):.1f} %\naccuracy ({listed(whole)} % before); without the refit they "
+        f"keep {min(lost):.1f} to {max(lost):.1f} %.\n"
+    )
+
+
 def filled(page: str, name: str, text: str) -> str:
     """The page with a text between its two marks."""
     start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
@@ -210,6 +255,8 @@ def filled(page: str, name: str, text: str) -> str:
 PARTS: tuple[tuple[str, str, Path, Callable[[Mapping[str, Any]], str]], ...] = (
     ("compress_rivals", "rivals", DOCS / "methods" / "post-training.md", summary),
     ("compress_rivals", "rivals", DOCS / "measured" / "post-training.md", rivals),
+    ("compress_ablation", "pays", DOCS / "methods" / "post-training.md", pays),
+    ("compress_ablation", "ablation", DOCS / "measured" / "post-training.md", ablation),
     ("compress_pitch_tiny", "pitch", DOCS / "tutorials" / "compress.md", pitch),
 )
 """Record, mark, page, what is said."""
@@ -220,7 +267,7 @@ def pages() -> dict[Path, str]:
     texts: dict[Path, str] = {}
     for name, mark, page, said in PARTS:
         record = json.loads((RESULTS / f"{name}.json").read_text())
-        texts[page] = filled(page.read_text(), mark, said(record))
+        texts[page] = filled(texts.get(page) or page.read_text(), mark, said(record))
     return texts
 
 

@@ -64,8 +64,8 @@ class LayerMoments:
 
         Without ``gram``, Σ x xᵀ is summed elsewhere.
         """
-        if x.shape[0] > 1:
-            filled = x[..., :1].isnan()
+        filled = x[..., :1].isnan()
+        if x.shape[0] > 1 and bool(filled.any()):
             x, y = x.masked_fill(filled, 0), y.masked_fill(filled, 0)
             self.count -= filled.sum((1, 2))
         x, y = x.to(self.xx), y.to(self.xx)

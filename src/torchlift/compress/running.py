@@ -1,6 +1,8 @@
 """Calls of a network, listened to."""
 
 import contextlib
+import ctypes
+import os
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -10,6 +12,9 @@ from torch import nn
 from torchlift.loss import call, plain_attention
 
 Hook = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Any], None]
+
+
+LIBRARY = ctypes.CDLL(None) if os.name == "posix" else None
 
 
 class Enough(Exception):
@@ -35,3 +40,10 @@ def run(model: nn.Module, inputs: Any) -> Any:
     with torch.no_grad(), plain_attention(), contextlib.suppress(Enough):
         return call(model, inputs)
     return None
+
+
+def free_memory() -> None:
+    """Have the C library give freed memory back: what it keeps of batches adds up from layer to layer."""
+    trim = getattr(LIBRARY, "malloc_trim", None)
+    if trim is not None:
+        trim(0)

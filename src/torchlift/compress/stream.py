@@ -20,7 +20,7 @@ from torchlift.compress.linear_maps import EmbeddingMap, LayerCall, LinearMap
 from torchlift.compress.moments import LayerMoments
 from torchlift.compress.moving import pulls_of
 from torchlift.compress.replay import Replay
-from torchlift.compress.running import Enough, Hook, listening, run
+from torchlift.compress.running import Enough, Hook, free_memory, listening, run
 from torchlift.errors import TorchliftError
 
 ROWS = 6
@@ -117,6 +117,7 @@ class LayerStream:
 
         ``unsettled``: other modules that will change.
         """
+        free_memory()
         totals: dict[str, LayerMoments] = {}
         looked_up = [m for m in maps if isinstance(m, EmbeddingMap)]
         read = [m for m in maps if not isinstance(m, EmbeddingMap)]
