@@ -189,13 +189,18 @@ def rivals(record: Mapping[str, Any]) -> str:
 def pitch(record: Mapping[str, Any]) -> str:
     """The table of the pitch tracker."""
     text = "\n| | within 50 cents | each set of 500 | file | CPU s |\n|---|---|---|---|---|\n"
+    floats = 4 * max(row["parameters"] for row in record["cases"].values())
     for key, row in {"as published": record["original"], **record["cases"]}.items():
         each, seconds = row["each set, %"], row.get("CPU seconds")
         text += (
             f"| {key.partition(';')[0]} | {row['within 50 cents, %']:.1f} ± {row['standard error, %']:.1f} % "
         )
-        text += f"| {min(each)} to {max(each)} % "
-        text += f"| {row['bytes'] / 1000:,.0f} kB | " if "bytes" in row else "| 1,946 kB of floats | "
+        text += f"| {min(each)} to {max(each)} % " if len(each) > 1 else f"| {each[0]} % "
+        text += (
+            f"| {row['bytes'] / 1000:,.0f} kB | "
+            if "bytes" in row
+            else f"| {floats / 1000:,.0f} kB of floats | "
+        )
         text += "|\n" if seconds is None else f"{'+' if 'solved' in row else ''}{seconds:.0f} |\n"
     return text + "\n"
 
@@ -242,6 +247,20 @@ def pays(record: Mapping[str, Any]) -> str:
         "\nYes, mostly by the refit: with half of the channels cut, three small networks keep "
         f"{min(kept):.1f} to {max(kept):.1f} %\naccuracy ({listed(whole)} % before); without the refit they "
         f"keep {min(lost):.1f} to {max(lost):.1f} %.\n"
+    )
+
+
+def scale(record: Mapping[str, Any]) -> str:
+    """One large network: time and memory."""
+    samples, length = record["tokens"]
+    options = ", ".join(f"`{name}={value}`" for name, value in record["options"].items())
+    threads = "one thread" if record["threads"] == 1 else f"{record['threads']} threads"
+    return (
+        f"\nAn encoder of {record['parameters'] / 1e6:.0f} million random weights, {samples} × {length} "
+        f"tokens, {options}, {threads}\n(`benchmarks/compress_scale.py`): {record['CPU minutes']:.1f} CPU "
+        f"minutes, {record['bytes'] / 1e6:.1f} MB of {record['model, MB']:.0f}.\nMemory at its peak, the "
+        f"model included: {record['peak, MB']:,.0f} MB; three models, two batches and the largest Gram\n"
+        f"matrix are {record['allowed, MB']:,.0f} MB.\n"
     )
 
 
