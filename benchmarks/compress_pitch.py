@@ -144,7 +144,7 @@ def main() -> None:
     calibration = frames(arguments.frames, arguments.seed)[0]
     record: dict[str, Any] = {
         "command": f"OMP_NUM_THREADS=1 python benchmarks/compress_pitch.py ASSETS --size {arguments.size} "
-        f"--sets {arguments.sets} --out benchmarks/results",
+        f"--frames {arguments.frames} --sets {arguments.sets} --out benchmarks/results",
         "network": arguments.size,
         "frames": arguments.frames,
         "seeds of test frames": list(TESTS[: arguments.sets]),
