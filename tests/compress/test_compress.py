@@ -112,6 +112,14 @@ def test_bytes_are_used(limit: int) -> None:
     assert 0.85 * limit < small <= limit
 
 
+def test_bytes_are_those_of_norms_as_they_are_written() -> None:
+    """Plain norms of a user's class take fewer bytes than those that the sweep runs with."""
+    torch.manual_seed(0)
+    model, x = Normed().eval(), images()
+    size = compress(model, x, bits=3).bytes
+    assert 0.85 * size < compress(model, x, bytes=size).bytes <= size
+
+
 def test_polishing_keeps_to_the_bytes() -> None:
     assert compress(image_net(), images(32), bytes=1500, polish=3).bytes <= 1500
 
@@ -360,7 +368,7 @@ def test_norms_of_a_users_class_scale_nothing_in_the_file(
     model, x = Normed().eval(), images()
     monkeypatch.setattr("torchlift.compress.planning.SHORTENED", 0.0)  # other vectors, other rounding
     small = compress(model, x, **options)
-    monkeypatch.setattr("torchlift.compress.call.plain_norms", lambda work, *_: work)
+    monkeypatch.setattr("torchlift.compress.planning.plain_norms", lambda work, *_: work)
     before = compress(model, x, **options)
     torch.testing.assert_close(small.model(x), before.model(x), atol=1e-3, rtol=1e-3)  # some are halves
     assert type(small.model) is Normed

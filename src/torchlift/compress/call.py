@@ -16,12 +16,12 @@ from torch import nn
 from torchlift import files
 from torchlift.channels.copies import copied
 from torchlift.channels.example_inputs import check_plain
-from torchlift.channels.folding import NORM, fold_norms, plain_norms
+from torchlift.channels.folding import NORM, fold_norms
 from torchlift.compress.calibration import Calibration
 from torchlift.compress.cutting import self_contained
 from torchlift.compress.delivery import deliver
 from torchlift.compress.journal import StepJournal, identity_of
-from torchlift.compress.planning import Targets, compressed, on_grids, shorten
+from torchlift.compress.planning import Targets, compressed, delivered, on_grids, shorten, written_bytes
 from torchlift.compress.polish import polished
 from torchlift.compress.result import Compressed, said
 from torchlift.compress.scoring import ValidationMetric
@@ -31,7 +31,6 @@ from torchlift.core.weights import computed
 from torchlift.data.loading import load
 from torchlift.deploy.card import schema_card
 from torchlift.deploy.exporting import export
-from torchlift.deploy.measuring import file_size
 from torchlift.errors import TorchliftError
 from torchlift.packed.trees import FORWARD, hooks
 from torchlift.train.engines import best_device, usable_device
@@ -125,22 +124,21 @@ def compress(
     )
     score = None if valid is None else ValidationMetric(valid, metric, target_device)
     before = {} if score is None else {"metric": score(source_model)}  # a metric that fails fails at once
-    sweep = Sweep(original, data, StepJournal(folder, identity, resume=resume), bar, chosen)
+    plain = not foldable and has_norms(original)
+    journal = StepJournal(folder, identity, resume=resume)
+    sweep = Sweep(original, data, journal, bar, chosen, plain=plain)
     try:
         state, sensitivity = compressed(sweep, targets_of_weights(about, targets), sweeps, score)
         if polish:
             work = polished(sweep, state.work, calibration, polish)
             if on_grids(state):
                 shorten(sweep, work)
-            if targets.bytes is None or file_size(work) <= targets.bytes:  # moved levels may take more bytes
-                state = dataclasses.replace(state, work=work)
+            trained = dataclasses.replace(state, work=work)
+            if targets.bytes is None or written_bytes(sweep, trained) <= targets.bytes:
+                state = trained  # moved levels may take more bytes
     finally:
         bar.stop()
-    if not foldable and has_norms(state.work):
-        plain = plain_norms(state.work, data.first(2), chosen)
-        if on_grids(state):
-            shorten(sweep, plain)
-        state = dataclasses.replace(state, work=plain)
+    state = dataclasses.replace(state, work=delivered(sweep, state))
     example = data.first(2) if example is None else example
     done = deliver(sweep, source_model, state, targets, sensitivity, example, score, before, folder, about)
     return with_integers(done, folder) if integer else done

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from torchlift.channels.couplings import Coupling
 from torchlift.channels.dead_channels import Decision
+from torchlift.channels.folding import plain_norms
 from torchlift.channels.surgery import apply_surgery, surgery
 from torchlift.compress.allocation import Option, knapsack
 from torchlift.compress.cutting import Channels
@@ -154,6 +155,21 @@ def finished(sweep: Sweep, state: SweepState, forms: dict[str, WeightForm], swee
     return best
 
 
+def delivered(sweep: Sweep, state: SweepState) -> nn.Module:
+    """The network as it is written: norms that stay in it scale nothing."""
+    if not sweep.plain:
+        return state.work
+    plain = plain_norms(state.work, sweep.calibration.first(2), sweep.chosen)
+    if on_grids(state):
+        shorten(sweep, plain)
+    return plain
+
+
+def written_bytes(sweep: Sweep, state: SweepState) -> int:
+    """Of the file that the network ends in."""
+    return file_size(delivered(sweep, state))
+
+
 def on_grids(state: SweepState) -> bool:
     """Whether any weights are on a grid."""
     return any(form.bits for form in state.forms.values())
@@ -183,7 +199,7 @@ def allocated(
     """Bits for each layer under a number of bytes, verified on the file and corrected."""
     if targets.bits is not None:
         done = finished(sweep, state, uniform(sweep, state, targets.form))
-        size = file_size(done.work)
+        size = written_bytes(sweep, done)
         if size > limit:
             raise TorchliftError(
                 f"bytes={limit:,} is not possible with bits={targets.bits}: this takes {size:,}."
@@ -201,7 +217,7 @@ def allocated(
         if picked == before:
             break
         done, before = finished(sweep, state, forms_of(picked, targets)), picked
-        size = file_size(done.work)
+        size = written_bytes(sweep, done)
         if size <= limit:
             best = done
             if size > 0.95 * limit or picked == most:
@@ -212,8 +228,9 @@ def allocated(
         rest = own if size <= limit else max(own, rest + SLACK * limit)
     if best is None:
         best = finished(sweep, state, forms_of(least, targets))
-        if file_size(best.work) > limit:
-            raise impossible("bytes", limit, file_size(best.work))
+        size = written_bytes(sweep, best)
+        if size > limit:
+            raise impossible("bytes", limit, size)
     return best, sensitivity
 
 

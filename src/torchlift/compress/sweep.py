@@ -54,6 +54,8 @@ class Sweep:
     """Whether layers are solved again for what reaches them."""
     surgeon: bool = True
     """Whether channels are chosen by what their readers miss; otherwise by the size of their weights."""
+    plain: bool = False
+    """Whether norms stay in the network and are made plain before it is written."""
 
     def maps(self, model: nn.Module) -> list[LinearMap]:
         """The linear maps that are to be compressed."""
