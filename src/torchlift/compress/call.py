@@ -21,7 +21,7 @@ from torchlift.compress.calibration import Calibration
 from torchlift.compress.cutting import self_contained
 from torchlift.compress.delivery import deliver
 from torchlift.compress.journal import StepJournal, identity_of
-from torchlift.compress.planning import Targets, compressed, delivered, on_grids, shorten, written_bytes
+from torchlift.compress.planning import Targets, as_written, compressed, on_grids, shorten, written_bytes
 from torchlift.compress.polish import polished
 from torchlift.compress.result import Compressed, said
 from torchlift.compress.scoring import ValidationMetric
@@ -138,7 +138,7 @@ def compress(
                 state = trained  # moved levels may take more bytes
     finally:
         bar.stop()
-    state = dataclasses.replace(state, work=delivered(sweep, state))
+    state = dataclasses.replace(state, work=as_written(sweep, state))
     example = data.first(2) if example is None else example
     done = deliver(sweep, source_model, state, targets, sensitivity, example, score, before, folder, about)
     return with_integers(done, folder) if integer else done

@@ -155,7 +155,7 @@ def finished(sweep: Sweep, state: SweepState, forms: dict[str, WeightForm], swee
     return best
 
 
-def delivered(sweep: Sweep, state: SweepState) -> nn.Module:
+def as_written(sweep: Sweep, state: SweepState) -> nn.Module:
     """The network as it is written: norms that stay in it scale nothing."""
     if not sweep.plain:
         return state.work
@@ -167,7 +167,7 @@ def delivered(sweep: Sweep, state: SweepState) -> nn.Module:
 
 def written_bytes(sweep: Sweep, state: SweepState) -> int:
     """Of the file that the network ends in."""
-    return file_size(delivered(sweep, state))
+    return file_size(as_written(sweep, state))
 
 
 def on_grids(state: SweepState) -> bool:
