@@ -278,6 +278,7 @@ PARTS: tuple[tuple[str, str, Path, Callable[[Mapping[str, Any]], str]], ...] = (
     ("compress_ablation", "ablation", DOCS / "measured" / "post-training.md", ablation),
     ("compress_scale_100M", "scale", DOCS / "measured" / "post-training.md", scale),
     ("compress_pitch_tiny", "pitch", DOCS / "tutorials" / "compress.md", pitch),
+    ("compress_pitch_full", "full pitch", DOCS / "tutorials" / "compress.md", pitch),
 )
 """Record, mark, page, what is said."""
 
