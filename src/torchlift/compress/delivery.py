@@ -16,7 +16,7 @@ from torchlift.compress.distance import output_error, rows
 from torchlift.compress.linear_maps import maps_of
 from torchlift.compress.planning import Sensitivity, Targets
 from torchlift.compress.result import Compressed, LayerRow
-from torchlift.compress.running import run
+from torchlift.compress.running import free_memory, run
 from torchlift.compress.scoring import ValidationMetric
 from torchlift.compress.sweep import Sweep, SweepState
 from torchlift.core.stored import valid_records
@@ -62,7 +62,9 @@ def deliver(
         "parameters": sum(p.numel() for p in source_model.parameters()),
         **measured,
     }
+    free_memory()  # what measuring the source's file took
     back, size = read_back(model, source_model, folder, said)
+    free_memory()
     inputs = sweep.calibration.first(2)
     outputs = rows(run(source_model, inputs)), rows(run(back, inputs))
     achieved: dict[str, Any] = {
