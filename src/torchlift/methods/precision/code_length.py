@@ -19,10 +19,8 @@ ADAM = partial(torch.optim.Adam, lr=1e-2)
 SEEN = 0.5
 """How often each level counts as seen before any weight is looked at, so that none has an infinite length."""
 
-
 START = 0.01
 """What a steered code costs at first, per bit per weight on average."""
-
 
 SHORT = 0.9
 """Of its course: where a code is shorter, steps are taken back."""
