@@ -1,17 +1,17 @@
 """Settings from TOML and flags: what is right, what is wrong, and in which words."""
 
 import dataclasses
+import inspect
 import json
-import tomllib
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import torchlift as tl
 from torchlift.cli.config import RunConfig, read_config
-from torchlift.cli.flags import Training
+from torchlift.cli.flags import FitFlags, Training
 from torchlift.cli.pairs import merged_tables, parse_pairs, parse_value
-from torchlift.cli.tables import toml_text
 
 SCALARS = st.one_of(
     st.booleans(),
@@ -20,17 +20,6 @@ SCALARS = st.one_of(
     st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=8),
 )
 VALUES = st.one_of(SCALARS, st.lists(SCALARS, max_size=3))
-TABLES = st.recursive(
-    st.dictionaries(st.text("ab-_é .", min_size=1, max_size=4), VALUES, min_size=1, max_size=3),
-    lambda inner: st.dictionaries(st.text("xyz", min_size=1, max_size=2), inner, min_size=1, max_size=2),
-    max_leaves=4,
-)
-
-
-@settings(deadline=None, max_examples=100)
-@given(TABLES)
-def test_toml_comes_back(content):
-    assert tomllib.loads(toml_text(content)) == content
 
 
 @settings(deadline=None, max_examples=50)
@@ -54,9 +43,22 @@ def test_pairs_nest_and_merge():
     }
 
 
+def test_flags_that_are_handed_on_are_arguments_of_fit():
+    arguments = inspect.signature(tl.fit).parameters
+    assert {field.name for field in dataclasses.fields(FitFlags)} <= set(arguments)
+
+
+def test_what_fit_and_the_settings_of_its_calls_share_has_one_default():
+    arguments = inspect.signature(tl.fit).parameters
+    fields = {field.name: field.default for field in dataclasses.fields(tl.train.Settings)}
+    shared = (fields.keys() & arguments.keys()) - {"epochs", "groups"}  # of a call: None and no group
+    assert {"clip", "keep", "optimizer", "schedule"} <= shared
+    assert {name: arguments[name].default for name in shared} == {name: fields[name] for name in shared}
+
+
 def test_every_flag_is_a_key_of_the_file():
     flags = {field.name for field in dataclasses.fields(Training)} - {"config", "json", "debug"}
-    assert flags <= set(RunConfig.model_fields)
+    assert flags <= {field.name for field in dataclasses.fields(RunConfig)}
 
 
 def test_flags_override_the_file(tmp_path):

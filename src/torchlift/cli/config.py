@@ -4,61 +4,49 @@ import dataclasses
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from annotated_types import Ge
+from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
-from torchlift.cli.flags import Training
+from torchlift.cli.flags import Count, Positive, RunFlags, Training
 from torchlift.cli.pairs import TomlTable, merged_tables, parse_pairs, unknown_name
 
 TABLES = ("arg", "set", "opt")
 Strings = Annotated[
     tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
 ]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
 
 
-class RunConfig(BaseModel):
-    """Everything fit, compare and tune can be told; None means the library's own default."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunConfig(RunFlags):
+    """Everything fit, compare, tune and auto can be told; None means the library's own default."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
-    model: str | None = None
-    arg: TomlTable = {}
-    data: str | None = None
-    data_folder: str | None = None
+    arg: TomlTable = dataclasses.field(default_factory=TomlTable)
     recipe: Strings = ()
-    set: TomlTable = {}
-    loss: Literal["cross_entropy", "mse", "bce"] | None = None
-    optimizer: str | None = None
-    lr: Positive | None = None
-    opt: TomlTable = {}
-    schedule: Literal["constant", "cosine"] | None = None
-    epochs: Positive | None = None
-    batch_size: Count | None = None
-    clip: Positive | None = None
-    keep: Literal["last", "best"] | None = None
-    augment: Literal["crop-flip"] | None = None
-    seed: int | None = Field(None, ge=0, lt=2**63)
-    device: str | None = None
-    precision: str | None = None
-    out: str | None = None
-    resume: bool = False
-    overwrite: bool = False
+    set: TomlTable = dataclasses.field(default_factory=TomlTable)
+    opt: TomlTable = dataclasses.field(default_factory=TomlTable)
     tensorboard: bool = False
     seeds: Count | tuple[int, ...] | None = None
     trials: Count | None = None
-    folds: int | None = Field(None, ge=2)
+    folds: Annotated[int, Ge(2)] | None = None
     workers: Count | None = None
-    space: dict[str, str] = {}
-    tune: int | None = Field(None, ge=0)
+    space: dict[str, str] = dataclasses.field(default_factory=dict[str, str])
+    tune: Annotated[int, Ge(0)] | None = None
     time: str | Positive | None = None
-    jobs: int | None = Field(None, ge=0)
+    jobs: Annotated[int, Ge(0)] | None = None
     bytes: str | Positive | None = None
     latency: Positive | None = None
     accuracy: float | None = None
     minutes: Positive | None = None
+
+    def chosen(self) -> TomlTable:
+        """The settings that are not at their defaults."""
+        return {
+            name: value for name, value in dataclasses.asdict(self).items() if is_set(value) and value != {}
+        }
 
     def need(self, name: Literal["model", "data"]) -> str:
         """A setting without which nothing can start."""
@@ -114,11 +102,11 @@ def read_file(path: Path) -> TomlTable:
 def validated(content: Mapping[str, Any], path: Path | None) -> RunConfig:
     """The settings, or one line on the first that is wrong; without a file the flags are to blame."""
     try:
-        return RunConfig.model_validate(content)
+        return TypeAdapter(RunConfig).validate_python(content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
     key = ".".join(str(step) for step in first["loc"] if not isinstance(step, int))
-    if first["type"] == "extra_forbidden":
-        raise unknown_name(f"{path}: key", key, RunConfig.model_fields)
+    if first["type"] == "unexpected_keyword_argument":
+        raise unknown_name(f"{path}: key", key, [field.name for field in dataclasses.fields(RunConfig)])
     where = f"{path}: {key}" if path else f"--{key.split('.')[0].replace('_', '-')}"
     raise ValueError(f"{where}: {first['msg'][0].lower()}{first['msg'][1:]}, got {first['input']!r}")

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
 from torchlift.cli.config import RunConfig
 from torchlift.cli.pairs import merged_tables
 from torchlift.cli.recipes import build_recipe, find_recipe
 from torchlift.cli.session import PLAIN, open_session, recipe_settings
-from torchlift.cli.tables import toml_text
 from torchlift.experiments.tune import Tuned, parse_space, search
 from torchlift.experiments.tune.lines import AVAGRAD
 from torchlift.experiments.tune.space import default_space, sort_values
@@ -78,13 +79,13 @@ class NamedRecipe:
 
 def best_config(config: RunConfig, values: Mapping[str, Any]) -> str:
     """The settings of the search with the best values in place, as TOML."""
-    settings = config.model_dump(exclude_defaults=True, exclude=set(SEARCH_KEYS))
+    settings = {name: value for name, value in config.chosen().items() if name not in SEARCH_KEYS}
     sorted_tables = sort_values(
         {key: as_toml(value) for key, value in values.items()}, NamedRecipe(recipe_name(config))
     )
     rate = {"lr": sorted_tables.optimizer.pop("lr")} if "lr" in sorted_tables.optimizer else {}
     best = sorted_tables.run | rate | {"set": sorted_tables.recipe, "opt": sorted_tables.optimizer}
-    return "# The best settings found.\n" + toml_text(merged_tables(settings, best))
+    return "# The best settings found.\n" + tomli_w.dumps(merged_tables(settings, best))
 
 
 def as_toml(value: Any) -> Any:

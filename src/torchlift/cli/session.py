@@ -12,23 +12,12 @@ from torch import nn
 
 from torchlift.cli.config import RunConfig
 from torchlift.cli.datasets import LoadedData, load_data
+from torchlift.cli.flags import FitFlags
 from torchlift.cli.models import build_model
 from torchlift.cli.optimizers import optimizer_from_flags
 from torchlift.cli.recipes import make_recipe
 from torchlift.data import crop_flip
 
-PASSED = (
-    "schedule",
-    "epochs",
-    "batch_size",
-    "clip",
-    "keep",
-    "seed",
-    "device",
-    "precision",
-    "resume",
-    "overwrite",
-)
 PLAIN = "plain"
 
 
@@ -55,9 +44,8 @@ def open_session(config: RunConfig, verb: str) -> Session:
 
 def fit_settings(config: RunConfig) -> dict[str, Any]:
     """The chosen settings as arguments of :func:`torchlift.fit`."""
-    settings = {
-        name: getattr(config, name) for name in (*PASSED, "loss") if getattr(config, name) is not None
-    }
+    names = [field.name for field in dataclasses.fields(FitFlags)]
+    settings = {name: getattr(config, name) for name in names if getattr(config, name) is not None}
     optimizer = optimizer_from_flags(config.optimizer, config.lr, config.opt)
     if optimizer is not None:
         settings["optimizer"] = optimizer

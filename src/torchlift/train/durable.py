@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar
 
 import torch
 
@@ -27,7 +27,7 @@ from torchlift.train.evaluation import Metric, Score, evaluate
 from torchlift.train.history import History, HistoryRow
 from torchlift.train.loop import Hooks, Loop, StateTree
 from torchlift.train.progress import Progress
-from torchlift.train.settings import Choices, Settings
+from torchlift.train.settings import Settings
 from torchlift.train.store import Store
 from torchlift.tree import move
 
@@ -182,7 +182,7 @@ class DurableFit(Fit):
         parent = None if whole is None else whole.account
         self.account = Account(parent, None if span is None else Stretch(*span))
 
-    def __call__(self, problem: Problem, **choices: Unpack[Choices]) -> Fitted:
+    def __call__(self, problem: Problem, **choices: Any) -> Fitted:
         """Train the problem; see :class:`Settings` for what may be chosen."""
         settings = self.settings.changed(choices)
         span = self.covered(settings, choices.get("span"))

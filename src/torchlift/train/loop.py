@@ -62,9 +62,9 @@ class Hooks:
 class EngineStep(GradientStep):
     """A step through an engine: several processes, mixed precision, compiled."""
 
-    def __init__(self, problem: Problem, optimizer: Optimizer, clip: float | None, engine: Engine) -> None:
+    def __init__(self, problem: Problem, optimizer: Optimizer, settings: Settings, engine: Engine) -> None:
         compiled, stepper = engine.setup(problem, optimizer)
-        super().__init__(problem, stepper, clip)
+        super().__init__(problem, stepper, settings.clip)
         self.compiled, self.stepper, self.engine = compiled, stepper, engine
 
     def objective(self, *batch: Batch | float) -> Tensor:
@@ -197,7 +197,7 @@ class Loop:
         if isinstance(self.problem, Stepper):
             self.problem.start(self.context())
         else:
-            self.descent = EngineStep(self.problem, self.optimizer, self.settings.clip, self.engine)
+            self.descent = EngineStep(self.problem, self.optimizer, self.settings, self.engine)
         self.on_device = isinstance(self.train, Tensors) and self.train.device == self.engine.device
         self.problem.train()
         while not self.at.stopped:

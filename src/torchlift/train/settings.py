@@ -5,7 +5,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, Literal, cast
 
 from torch.optim import Optimizer
 
@@ -18,28 +18,6 @@ from torchlift.train.until import Epochs, Plateau, Rule
 
 Schedule = Callable[[float], float]
 """``schedule(t) -> factor`` of the learning rate, t ∈ [0, 1] the progress of the fit."""
-
-
-class Choices(TypedDict, total=False):
-    """What a call of ``fit(problem, …)`` may choose; None leaves the run's choice. See :class:`Settings`."""
-
-    name: str | None
-    until: Rule | None
-    epochs: float | None
-    share: float | None
-    optimizer: OptimizerFactory | None
-    lr: float | None
-    schedule: Any
-    span: tuple[float, float] | None
-    rate: float | None
-    warmup: float | None
-    clip: float | None
-    groups: Groups | None
-    keep: Literal["last", "best"] | None
-    remember: tuple[int, ...] | None
-    preview: Callable[[Problem], Problem] | None
-    log: Callable[[Problem], Mapping[str, float]] | None
-    warm: Any
 
 
 def cosine(t: float) -> float:
