@@ -34,7 +34,7 @@ from torchlift.train.store import Store
 PARTS = {
     "history": [(History, "append"), (History, "mark")],
     "checkpoints": [(Store, "write"), (Store, "drop")],
-    "folder": [(folder, "read_record"), (folder, "begin"), (folder, "sweep"), (Result, "to_json")],
+    "folder": [(folder, "read_record"), (folder, "write_new_record"), (folder, "sweep"), (Result, "to_json")],
     "measuring": [(Result, "summary")],
 }
 

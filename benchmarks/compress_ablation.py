@@ -63,7 +63,7 @@ FORMS = {"2 bits": {"bits": 2}, "half off": {"ratio": 0.5}, "half off, 3 bits": 
 
 
 @dataclasses.dataclass(frozen=True)
-class Arm:
+class Ablation:
     """What is done differently."""
 
     refit: bool = True
@@ -72,20 +72,20 @@ class Arm:
     sweeps: int = 1
 
 
-ARMS = {
-    "all": Arm(),
-    "two sweeps, moving targets": Arm(sweeps=2),
-    "no refit": Arm(refit=False),
-    "by magnitude": Arm(surgeon=False),
-    "no allocation": Arm(allocate=False),
-    "by magnitude, no refit, no allocation": Arm(refit=False, surgeon=False, allocate=False),
+ABLATIONS = {
+    "all": Ablation(),
+    "two sweeps, moving targets": Ablation(sweeps=2),
+    "no refit": Ablation(refit=False),
+    "by magnitude": Ablation(surgeon=False),
+    "no allocation": Ablation(allocate=False),
+    "by magnitude, no refit, no allocation": Ablation(refit=False, surgeon=False, allocate=False),
 }
 
 
 def ablated(
-    model: nn.Module, data: torch.Tensor, options: dict[str, Any], arm: Arm, test: Any
+    model: nn.Module, data: torch.Tensor, options: dict[str, Any], ablation: Ablation, test: Any
 ) -> dict[str, float]:
-    """Accuracy, output error and CPU seconds of one arm."""
+    """Accuracy, output error and CPU seconds of one ablation."""
     calibration = Calibration.of(model, data, torch.device("cpu"))
     original = fold_norms(model, calibration.first(2))
     sweep = Sweep(
@@ -94,11 +94,11 @@ def ablated(
         StepJournal(None, ""),
         lambda _: None,
         lambda _: True,
-        refit=arm.refit,
-        surgeon=arm.surgeon,
+        refit=ablation.refit,
+        surgeon=ablation.surgeon,
     )
     start = time.process_time()
-    state, _ = compressed(sweep, Targets(allocate=arm.allocate, **options), arm.sweeps)
+    state, _ = compressed(sweep, Targets(allocate=ablation.allocate, **options), ablation.sweeps)
     seconds = time.process_time() - start
     score = ValidationMetric(test, None, torch.device("cpu"))
     return {
@@ -125,7 +125,7 @@ def trained(make: Any, seed: int, data: Any) -> nn.Module:
 
 
 def main() -> None:
-    """All arms on all networks."""
+    """All ablations on all networks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path)
@@ -143,8 +143,8 @@ def main() -> None:
         score = ValidationMetric(data.test, None, torch.device("cpu"))
         rows: dict[str, Any] = {"original, %": round(100 * statistics.mean(map(score, models)), 2)}
         for form, options in FORMS.items():
-            for label, arm in ARMS.items():
-                runs = [ablated(m, data.train[0][:128], options, arm, data.test) for m in models]
+            for label, ablation in ABLATIONS.items():
+                runs = [ablated(m, data.train[0][:128], options, ablation, data.test) for m in models]
                 means = {key: float(f"{statistics.mean(r[key] for r in runs):.4g}") for key in runs[0]}
                 rows[f"{form}; {label}"] = means | {
                     "each, %": [round(r["accuracy, %"], 2) for r in runs],

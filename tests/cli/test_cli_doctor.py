@@ -9,19 +9,19 @@ from train.run.runs import data, model
 from train.run.runs import run as small
 
 
-def looks(run, folder, code=0):
+def checks(run, folder, code=0):
     ran = run(f"doctor --run {folder} --json")
     assert ran.code == code, ran.out + ran.err
-    return {look["name"]: look for look in json.loads(ran.out)["looks"]}
+    return {check["name"]: check for check in json.loads(ran.out)["checks"]}
 
 
 def states(actual):
-    return {name: look["state"] for name, look in actual.items()}
+    return {name: check["state"] for name, check in actual.items()}
 
 
 def test_a_finished_run(run, tmp_path):
     small(tmp_path / "a")
-    actual = looks(run, "a")
+    actual = checks(run, "a")
     assert states(actual) == dict.fromkeys(["record", "fits", "history", "end"], "ok")
     assert "1 finished, 0 checkpoints" in actual["fits"]["detail"]
     assert "2 rows" in actual["history"]["detail"]
@@ -29,15 +29,15 @@ def test_a_finished_run(run, tmp_path):
 
 
 def test_no_run_and_strangers(run, tmp_path):
-    assert "would make it" in looks(run, "nowhere")["record"]["detail"]
+    assert "would make it" in checks(run, "nowhere")["record"]["detail"]
     (tmp_path / "a").mkdir()
-    assert looks(run, "a")["record"]["detail"] == "no run here"
+    assert checks(run, "a")["record"]["detail"] == "no run here"
     (tmp_path / "a" / "model.safetensors").write_text("mine")
-    actual = looks(run, "a", code=1)["record"]
+    actual = checks(run, "a", code=1)["record"]
     assert "model.safetensors" in actual["detail"]
     assert actual["fix"] == "choose another folder"
     (tmp_path / "a" / "run.toml").write_text("= broken")
-    assert "damaged" in looks(run, "a", code=1)["record"]["detail"]
+    assert "damaged" in checks(run, "a", code=1)["record"]["detail"]
 
 
 def test_damage_and_leftovers_and_how_to_mend_them(run, tmp_path):
@@ -45,45 +45,45 @@ def test_damage_and_leftovers_and_how_to_mend_them(run, tmp_path):
     final = tmp_path / "a" / "fits" / "0000" / "final.safetensors"
     whole = final.read_bytes()
     final.write_bytes(whole[:-5])
-    actual = looks(run, "a", code=1)
+    actual = checks(run, "a", code=1)
     assert actual["checkpoint"]["fix"] == "rm a/fits/0000/final.safetensors"
     final.write_bytes(whole)
     (tmp_path / "a" / ".run.toml.0123abcd.tmp").write_text("half")
     (tmp_path / "a" / "result.json").unlink()
     with (tmp_path / "a" / "history.jsonl").open("ab") as file:
         file.write(b'{"half')
-    actual = looks(run, "a")
+    actual = checks(run, "a")
     assert states(actual) | {"leftovers": "warning", "history": "warning", "end": "missing"} == states(actual)
     with (tmp_path / "a" / "history.jsonl").open("ab") as file:
         file.write(b"\n")
-    damaged = looks(run, "a", code=1)["history"]
+    damaged = checks(run, "a", code=1)["history"]
     assert "in line 3" in damaged["detail"]
     assert "--overwrite" in damaged["fix"]
     (tmp_path / "a" / "model.safetensors").write_bytes(b"")
-    assert "model" in looks(run, "a", code=1)
+    assert "model" in checks(run, "a", code=1)
 
 
 def test_locks(run, tmp_path):
     small(tmp_path / "a")
     lock = tmp_path / "a" / ".lock"
     lock.write_text(json.dumps(vars(me())))
-    assert f"locked by process {os.getpid()}" in looks(run, "a")["lock"]["detail"]
+    assert f"locked by process {os.getpid()}" in checks(run, "a")["lock"]["detail"]
     lock.write_text(json.dumps(vars(me()) | {"boot": "an earlier one"}))
-    assert "which is gone" in looks(run, "a")["lock"]["detail"]
+    assert "which is gone" in checks(run, "a")["lock"]["detail"]
     lock.write_text("")
-    assert "names no process" in looks(run, "a")["lock"]["detail"]
+    assert "names no process" in checks(run, "a")["lock"]["detail"]
 
 
 def test_an_interrupted_overwrite_and_a_run_without_a_checkpoint(run, tmp_path):
     small(tmp_path / "a")
     (tmp_path / "a" / ".old-0123").mkdir()
-    assert looks(run, "a")["overwrite"]["state"] == "warning"
+    assert checks(run, "a")["overwrite"]["state"] == "warning"
     (tmp_path / "a" / "fits" / "0000" / "final.safetensors").unlink()
-    assert looks(run, "a")["fits"]["state"] == "missing"
+    assert checks(run, "a")["fits"]["state"] == "missing"
 
 
 def test_a_comparison_tells_of_its_runs(run, tmp_path):
     compare(model, data(), data(), data(), recipes={}, seeds=1, budget=1, progress=False, out=tmp_path / "c")
-    assert states(looks(run, "c")) == {"record": "ok", "end": "ok"}
+    assert states(checks(run, "c")) == {"record": "ok", "end": "ok"}
     (tmp_path / "c" / "plain-0" / "fits" / "0000" / "final.safetensors").write_bytes(b"")
-    assert "checkpoint" in looks(run, "c", code=1)["plain-0"]["detail"]
+    assert "checkpoint" in checks(run, "c", code=1)["plain-0"]["detail"]

@@ -26,9 +26,9 @@ def test_demo(run, tmp_path):
 def test_doctor(run, monkeypatch, tmp_path):
     ran = run("doctor --json")
     assert ran.code == 0
-    looks = {look["name"]: look for look in json.loads(ran.out)["looks"]}
-    assert looks["torch"]["state"] == "ok"
-    assert looks["data"]["fix"] == "export TORCHLIFT_DATA=…"
+    checks = {check["name"]: check for check in json.loads(ran.out)["checks"]}
+    assert checks["torch"]["state"] == "ok"
+    assert checks["data"]["fix"] == "export TORCHLIFT_DATA=…"
     monkeypatch.setenv("TORCHLIFT_DATA", str(tmp_path))
     assert f"✓ data          {tmp_path}" in run("doctor").out
 
@@ -36,7 +36,7 @@ def test_doctor(run, monkeypatch, tmp_path):
 def test_doctor_says_what_is_missing(monkeypatch):
     monkeypatch.setattr(health, "version", lambda package: None)
     assert health.extra("tune", ("optuna",)).fix == "pip install 'torchlift[tune]'"
-    assert [look.name for look in health.torch_looks()] == ["torch", "cores"]
+    assert [check.name for check in health.torch_checks()] == ["torch", "cores"]
 
 
 def test_doctor_warns_of_torchvision_beside_a_cpu_build(monkeypatch):
@@ -44,9 +44,9 @@ def test_doctor_warns_of_torchvision_beside_a_cpu_build(monkeypatch):
 
     monkeypatch.setattr(health, "version", lambda package: "0.99")
     monkeypatch.setattr(torch.version, "cuda", None)
-    (look,) = [look for look in health.torch_looks() if look.name == "torchvision"]
-    assert look.state == "warning"
-    assert look.fix == "pip uninstall torchvision"
+    (check,) = [check for check in health.torch_checks() if check.name == "torchvision"]
+    assert check.state == "warning"
+    assert check.fix == "pip uninstall torchvision"
 
 
 def test_doctor_fails_where_nothing_can_be_written(run, tmp_path):

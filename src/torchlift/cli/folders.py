@@ -1,10 +1,10 @@
-"""What ``doctor --run`` looks at: what a folder holds, whether it is whole, whose it is, what to do."""
+"""What ``doctor --run`` checks: what a folder holds, whether it is whole, whose it is, what to do."""
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from torchlift.cli.health import Look
+from torchlift.cli.health import Check
 from torchlift.errors import CheckpointError
 from torchlift.train.checkpoint import load_checkpoint
 from torchlift.train.history import read_history
@@ -19,15 +19,15 @@ ANOTHER = "choose another folder"
 ENDS = {"fit": "result.json", "comparison": "comparison.json", "search": "tuning.json"}
 
 
-def examine_folder(folder: Path) -> Iterator[Look]:
-    """All looks at one folder, and at the runs a comparison is made of."""
-    yield from lock_looks(folder)
+def examine_folder(folder: Path) -> Iterator[Check]:
+    """All checks of one folder, and of the runs a comparison is made of."""
+    yield from lock_checks(folder)
     if any(folder.glob(f"{ASIDE}*")):
-        yield Look("overwrite", "warning", "was interrupted: the old run is gone", "--resume starts again")
+        yield Check("overwrite", "warning", "was interrupted: the old run is gone", "--resume starts again")
     try:
         record = read_record(folder)
     except CheckpointError as error:
-        yield Look("record", "error", str(error), ANOTHER)
+        yield Check("record", "error", str(error), ANOTHER)
         return
     if record is None:
         yield from no_run(folder)
@@ -35,47 +35,49 @@ def examine_folder(folder: Path) -> Iterator[Look]:
     kind = record["kind"]
     machine = record.get("machine", {})
     detail = f"{kind} {record['id']}, torchlift {record.get('torchlift')}, torch {machine.get('torch')}"
-    yield Look("record", "ok", detail)
+    yield Check("record", "ok", detail)
     if kind == "fit":
-        yield from checkpoint_looks(folder, record)
+        yield from checkpoint_checks(folder, record)
     for piece in run_folders(folder, record):
-        bad = [look for look in examine_folder(piece) if look.state not in ("ok", "missing")]
-        yield from (Look(piece.name, look.state, f"{look.name}: {look.detail}", look.fix) for look in bad)
+        bad = [check for check in examine_folder(piece) if check.state not in ("ok", "missing")]
+        yield from (
+            Check(piece.name, check.state, f"{check.name}: {check.detail}", check.fix) for check in bad
+        )
     left = leftovers(folder, kind)
     if left:
         names = ", ".join(path.name for path in left[:4])
-        yield Look("leftovers", "warning", f"{len(left)} of a crash ({names})", "--resume removes them")
-    yield end_look(folder, ENDS[kind])
+        yield Check("leftovers", "warning", f"{len(left)} of a crash ({names})", "--resume removes them")
+    yield end_check(folder, ENDS[kind])
 
 
-def lock_looks(folder: Path) -> Iterator[Look]:
+def lock_checks(folder: Path) -> Iterator[Check]:
     """Who is at work in the folder."""
     path = folder / LOCK
     if not path.exists():
         return
     holder = read_holder(path)
     if holder is None:
-        yield Look("lock", "warning", "names no process: left by a crash", "--resume takes it over")
+        yield Check("lock", "warning", "names no process: left by a crash", "--resume takes it over")
     elif holder.lives():
-        yield Look("lock", "warning", f"locked by process {holder.pid} on {holder.host}", "wait for its end")
+        yield Check("lock", "warning", f"locked by process {holder.pid} on {holder.host}", "wait for its end")
     else:
-        yield Look("lock", "ok", f"left by process {holder.pid}, which is gone; the next run takes it over")
+        yield Check("lock", "ok", f"left by process {holder.pid}, which is gone; the next run takes it over")
 
 
-def no_run(folder: Path) -> Iterator[Look]:
+def no_run(folder: Path) -> Iterator[Check]:
     """A folder without a record: empty, or somebody else's."""
     if not folder.is_dir():
-        yield Look("record", "missing", f"{folder} is not there: a run would make it")
+        yield Check("record", "missing", f"{folder} is not there: a run would make it")
         return
     strangers = sorted({name for names in OWNED.values() for name in names if (folder / name).exists()})
     if strangers:
         detail = f"no {NAME}, but {', '.join(strangers)}: not written by a run here, and never touched"
-        yield Look("record", "error", detail, ANOTHER)
+        yield Check("record", "error", detail, ANOTHER)
     else:
-        yield Look("record", "missing", "no run here")
+        yield Check("record", "missing", "no run here")
 
 
-def checkpoint_looks(folder: Path, record: RunRecord) -> Iterator[Look]:
+def checkpoint_checks(folder: Path, record: RunRecord) -> Iterator[Check]:
     """Every checkpoint, read whole; the history beside them."""
     store = Store(folder, record["id"])
     checkpoints = sorted([*folder.glob(f"fits/**/{FINAL}"), *folder.glob(f"fits/**/{STEPS}")])
@@ -83,41 +85,41 @@ def checkpoint_looks(folder: Path, record: RunRecord) -> Iterator[Look]:
         try:
             store.read(path)
         except CheckpointError as error:
-            yield Look("checkpoint", "error", str(error), f"rm {path}")
+            yield Check("checkpoint", "error", str(error), f"rm {path}")
     ended = sum(path.name == FINAL for path in checkpoints)
     if checkpoints:
-        yield Look("fits", "ok", f"{ended} finished, {len(checkpoints) - ended} checkpoints on the way")
+        yield Check("fits", "ok", f"{ended} finished, {len(checkpoints) - ended} checkpoints on the way")
     else:
-        yield Look("fits", "missing", "no checkpoint yet", "--resume starts from the beginning")
+        yield Check("fits", "missing", "no checkpoint yet", "--resume starts from the beginning")
     history = folder / "history.jsonl"
     if history.exists():
-        yield history_look(history)
+        yield history_check(history)
     weights = folder / "model.safetensors"
     if weights.exists():
         try:
             load_checkpoint(weights)
         except CheckpointError as error:
-            yield Look("model", "error", str(error), "--resume writes it again")
+            yield Check("model", "error", str(error), "--resume writes it again")
 
 
-def history_look(path: Path) -> Look:
+def history_check(path: Path) -> Check:
     """Whether every row is whole; a run goes on behind the last one where the next was cut by a crash."""
     try:
         rows = len(read_history(path))
     except CheckpointError as error:
-        return Look("history", "error", str(error), "put it back, or --overwrite starts again")
+        return Check("history", "error", str(error), "put it back, or --overwrite starts again")
     if path.read_bytes()[-1:] not in (b"", b"\n"):
-        return Look("history", "warning", f"{rows} rows, the next one cut", "--resume removes it")
-    return Look("history", "ok", f"{rows} rows")
+        return Check("history", "warning", f"{rows} rows, the next one cut", "--resume removes it")
+    return Check("history", "ok", f"{rows} rows")
 
 
-def end_look(folder: Path, name: str) -> Look:
+def end_check(folder: Path, name: str) -> Check:
     """Whether the run came to its end."""
     path = folder / name
     try:
         json.loads(path.read_text())
     except FileNotFoundError:
-        return Look("end", "missing", "not finished", "--resume goes on")
+        return Check("end", "missing", "not finished", "--resume goes on")
     except (OSError, ValueError) as error:
-        return Look("end", "error", f"{name} is damaged ({error})", "--resume writes it again")
-    return Look("end", "ok", f"finished: {name} is whole")
+        return Check("end", "error", f"{name} is damaged ({error})", "--resume writes it again")
+    return Check("end", "ok", f"finished: {name} is whole")

@@ -1,4 +1,4 @@
-"""What ``doctor`` looks at: each look is a line with a verdict and, where it helps, a way out."""
+"""What ``doctor`` checks: each check is a line with a verdict and, where it helps, a way out."""
 
 import dataclasses
 import importlib.metadata
@@ -24,7 +24,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
 @dataclasses.dataclass(frozen=True)
-class Look:
+class Check:
     """One thing and how it is."""
 
     name: str
@@ -33,43 +33,43 @@ class Look:
     fix: str = ""
 
 
-def examine(out: Path, data: str | None) -> Iterator[Look]:
-    """All looks, in the order they are shown."""
-    yield Look("torchlift", "ok", f"{torchlift.__version__}, Python {platform.python_version()}")
-    yield from torch_looks()
+def examine(out: Path, data: str | None) -> Iterator[Check]:
+    """All checks, in the order they are shown."""
+    yield Check("torchlift", "ok", f"{torchlift.__version__}, Python {platform.python_version()}")
+    yield from torch_checks()
     yield from (extra(name, packages) for name, packages in EXTRAS.items())
     yield writable(out)
     yield data_folder(data)
     browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    yield Look(
+    yield Check(
         "browser", "ok" if browser else "missing", browser or "none; only tests of the report need one"
     )
 
 
-def torch_looks() -> Iterator[Look]:
+def torch_checks() -> Iterator[Check]:
     """torch's build, threads and cores, and torchvision beside it."""
     try:
         import torch
     except Exception as error:  # a broken install may raise anything; a check-up names it and goes on
-        yield Look("torch", "error", f"cannot be imported: {error}", "pip install torch")
+        yield Check("torch", "error", f"cannot be imported: {error}", "pip install torch")
         return
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU build"
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU in use"
-    yield Look("torch", "ok", f"{torch.__version__}, {build}, {device}")
-    yield Look("cores", "ok", f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads")
+    yield Check("torch", "ok", f"{torch.__version__}, {build}, {device}")
+    yield Check("cores", "ok", f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads")
     vision = version("torchvision")
     if vision and not torch.version.cuda:
         what = f"torchvision {vision} with a CPU build of torch: transformers and lightning may not import"
-        yield Look("torchvision", "warning", what, "pip uninstall torchvision")
+        yield Check("torchvision", "warning", what, "pip uninstall torchvision")
 
 
-def extra(name: str, packages: tuple[str, ...]) -> Look:
+def extra(name: str, packages: tuple[str, ...]) -> Check:
     """Whether an extra's packages are there."""
     versions = {package: version(package) for package in packages}
     missing = [package for package, there in versions.items() if there is None]
     if missing:
-        return Look(f"[{name}]", "missing", ", ".join(missing), f"pip install 'torchlift[{name}]'")
-    return Look(f"[{name}]", "ok", ", ".join(f"{package} {there}" for package, there in versions.items()))
+        return Check(f"[{name}]", "missing", ", ".join(missing), f"pip install 'torchlift[{name}]'")
+    return Check(f"[{name}]", "ok", ", ".join(f"{package} {there}" for package, there in versions.items()))
 
 
 def version(package: str) -> str | None:
@@ -80,24 +80,24 @@ def version(package: str) -> str | None:
         return None
 
 
-def writable(out: Path) -> Look:
+def writable(out: Path) -> Check:
     """Whether runs can be written, and how much room there is."""
     above = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
     try:
         with tempfile.TemporaryFile(dir=above):
             free = shutil.disk_usage(above).free / 1e9
     except OSError as error:
-        return Look("out", "error", f"{out}: {error.strerror}", "choose another folder with --out")
-    return Look("out", "ok", f"{out} can be written, {free:.1f} GB free")
+        return Check("out", "error", f"{out}: {error.strerror}", "choose another folder with --out")
+    return Check("out", "ok", f"{out} can be written, {free:.1f} GB free")
 
 
-def data_folder(folder: str | None) -> Look:
+def data_folder(folder: str | None) -> Check:
     """The folder of data that come in files."""
     name = folder or os.environ.get("TORCHLIFT_DATA")
     if not name:
-        return Look(
+        return Check(
             "data", "missing", "no folder; built-in digits, iris, … need none", "export TORCHLIFT_DATA=…"
         )
     if not Path(name).expanduser().is_dir():
-        return Look("data", "warning", f"{name} is not a folder", "export TORCHLIFT_DATA=…")
-    return Look("data", "ok", name)
+        return Check("data", "warning", f"{name} is not a folder", "export TORCHLIFT_DATA=…")
+    return Check("data", "ok", name)

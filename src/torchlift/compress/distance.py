@@ -40,9 +40,9 @@ def output_error(original: nn.Module, other: nn.Module, batches: Iterable[Any]) 
     total: Tensor | None = None
     for inputs in batches:
         y = rows(run(original, inputs))
-        parts = [y.sum(0), square(y), y.new_full((1,), len(y))]
-        parts.insert(2, square(y.sub_(rows(run(other, inputs)))))
-        batch_sums = torch.cat(parts)
+        terms = [y.sum(0), square(y), y.new_full((1,), len(y))]
+        terms.insert(2, square(y.sub_(rows(run(other, inputs)))))
+        batch_sums = torch.cat(terms)
         total = batch_sums if total is None else total + batch_sums
     if total is None:
         return 0.0

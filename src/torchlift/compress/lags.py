@@ -26,10 +26,10 @@ class Lags:
     @classmethod
     def of(cls, x: Tensor, taps: int) -> "Lags":
         """From maps (groups, samples, channels, length)."""
-        places = x.shape[-1] - taps + 1
-        first = lag_rows(x[..., :places])
-        sums = [first.mT @ lag_rows(x[..., lag : lag + places]) for lag in range(taps)]
-        return cls(torch.stack(sums, 2), x[..., : taps - 1].flatten(2), x[..., places:].flatten(2), taps)
+        length = x.shape[-1] - taps + 1
+        first = lag_rows(x[..., :length])
+        sums = [first.mT @ lag_rows(x[..., lag : lag + length]) for lag in range(taps)]
+        return cls(torch.stack(sums, 2), x[..., : taps - 1].flatten(2), x[..., length:].flatten(2), taps)
 
 
 def lagged_gram(batches: Sequence[Lags]) -> Tensor:

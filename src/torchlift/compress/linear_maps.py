@@ -287,9 +287,9 @@ class Projections(LinearMap):
     def rows(self, layer: nn.Module, call: LayerCall, thin: Tensor | None) -> Iterator[Tensor]:
         """Query, key and value; the shorter ones are filled up with NaN rows, which count as none."""
         del layer, thin
-        parts = [x.reshape(-1, x.shape[-1]) for x in attended(call)]
-        longest = max(len(x) for x in parts)
-        yield torch.stack([functional.pad(x, (0, 0, 0, longest - len(x)), value=math.nan) for x in parts])
+        inputs = [x.reshape(-1, x.shape[-1]) for x in attended(call)]
+        longest = max(len(x) for x in inputs)
+        yield torch.stack([functional.pad(x, (0, 0, 0, longest - len(x)), value=math.nan) for x in inputs])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -456,8 +456,8 @@ def chosen(view: Tensor, dims: int, thin: Tensor | None) -> Tensor:
 
 def gate_position(leaf: str) -> tuple[int, bool, bool]:
     """``weight_hh_l1_reverse`` → (layer 1, backward, of the state)."""
-    parts = leaf.split("_")
-    return int(parts[2][1:]), parts[-1] == "reverse", parts[1] == "hh"
+    words = leaf.split("_")
+    return int(words[2][1:]), words[-1] == "reverse", words[1] == "hh"
 
 
 def states_of(rnn: nn.RNNBase, call: LayerCall, level: int, backward: bool) -> tuple[Tensor, Tensor]:

@@ -61,8 +61,8 @@ def output_charts(done: Compressed) -> list[Chart]:
     before, after = done.samples
     charts: list[Chart] = []
     for number, (old, new) in enumerate(zip(before[:SHOWN], after[:SHOWN], strict=True)):
-        places = [float(k) for k in range(len(old))]
-        lines = [Line("before", places, old.tolist()), Line("after", places, new.tolist())]
+        numbers = [float(k) for k in range(len(old))]
+        lines = [Line("before", numbers, old.tolist()), Line("after", numbers, new.tolist())]
         charts.append(Chart(lines, title=f"sample {number + 1}"))
     return charts
 

@@ -374,16 +374,16 @@ def measured(sweep: Sweep, measure: Callable[[], float]) -> float:
     return float(sweep.journal(lambda: {"value": torch.tensor([measure()], dtype=torch.float64)})["value"])
 
 
-def least_ratio(limit: float, left: Callable[[float], float], name: str, parts: int) -> float:
-    """The least ratio k / parts at which no more than the limit is left, by bisection."""
-    low, high = 0, parts - 1
-    least = left(high / parts)
+def least_ratio(limit: float, left: Callable[[float], float], name: str, count: int) -> float:
+    """The least ratio k / count at which no more than the limit is left, by bisection."""
+    low, high = 0, count - 1
+    least = left(high / count)
     if least > limit:
         raise impossible(name, limit, least)
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if left(middle / parts) <= limit else (middle + 1, high)
-    return high / parts
+        low, high = (low, middle) if left(middle / count) <= limit else (middle + 1, high)
+    return high / count
 
 
 def cut_anywhere(state: SweepState, channels: Channels, ratio: float) -> nn.Module:

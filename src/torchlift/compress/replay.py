@@ -132,7 +132,7 @@ def spans_of(model: nn.Module, example: Any) -> tuple[dict[str, ModuleSpan], lis
     spans: dict[str, ModuleSpan] = {}
     count = max(1, len(next(tensors(example))))
 
-    def begin(name: str) -> Callable[..., None]:
+    def before(name: str) -> Callable[..., None]:
         def started(*_: Any) -> None:
             calls[name] += 1
             clock[0] += 1
@@ -150,7 +150,7 @@ def spans_of(model: nn.Module, example: Any) -> tuple[dict[str, ModuleSpan], lis
         return ended
 
     names = [name for name, _ in model.named_modules() if name]
-    handles = [model.get_submodule(name).register_forward_pre_hook(begin(name)) for name in names]
+    handles = [model.get_submodule(name).register_forward_pre_hook(before(name)) for name in names]
     try:
         with listening(model, {name: hook(name) for name in names}):
             result = run(model, example)
@@ -204,8 +204,8 @@ def is_plain(output: Any) -> bool:
 
 def inside(name: str, names: set[str]) -> bool:
     """Whether a module lies in another one of these."""
-    parts = name.split(".")
-    return any(".".join(parts[:k]) in names for k in range(1, len(parts)))
+    path = name.split(".")
+    return any(".".join(path[:k]) in names for k in range(1, len(path)))
 
 
 def digest_of(inputs: Any) -> int:

@@ -313,12 +313,12 @@ class Writer:
                 values = self.whole.constants[name]
                 grid = ActivationGrid.of(float(values.min()), float(values.max()))
                 whole = np.clip(np.rint(values / grid.scale) + grid.zero, 0, 255).astype(np.uint8)
-                parts = [
+                inputs = [
                     self.constant(f"{name}.integer", whole),
                     self.constant(f"{name}.scale", np.asarray(grid.scale)),
                     self.constant(f"{name}.zero", np.asarray(grid.zero)),
                 ]
-                self.nodes.append(helper.make_node("DequantizeLinear", parts, [f"{name}.grid"]))
+                self.nodes.append(helper.make_node("DequantizeLinear", inputs, [f"{name}.grid"]))
                 twin.input[position] = f"{name}.grid"
 
     def weigh(self, node: OnnxNode, twin: OnnxNode) -> None:
@@ -331,27 +331,29 @@ class Writer:
         one_step = self.plan.integer[node.output[0]] in self.plan.one_step
         step, levels, origin = weight_grid(values, axis, self.records, input_step, bias, one_step)
         stem = f"{node.output[0]}.{name}"
-        parts = [
+        inputs = [
             self.constant(f"{stem}.levels", levels),
             self.constant(f"{stem}.step", step),
             self.constant(
                 f"{stem}.zero", np.full(step.shape, 128 * (levels.dtype == np.uint8), levels.dtype)
             ),
         ]
-        places: dict[str, Any] = {"axis": axis} if step.ndim else {}
-        self.nodes.append(helper.make_node("DequantizeLinear", parts, [f"{stem}.grid"], **places))
+        attributes: dict[str, Any] = {"axis": axis} if step.ndim else {}
+        self.nodes.append(helper.make_node("DequantizeLinear", inputs, [f"{stem}.grid"], **attributes))
         twin.input[1] = f"{stem}.grid"
         self.kinds[name] = origin
         if bias is not None:
             unit = (input_step * step).astype(np.float32)
             whole = np.rint(bias.astype(np.float64) / unit).astype(np.int32)
-            parts = [
+            inputs = [
                 self.constant(f"{stem}.bias", whole),
                 self.constant(f"{stem}.bias_step", unit),
                 self.constant(f"{stem}.bias_zero", np.zeros(step.shape, np.int32)),
             ]
-            places = {"axis": 0} if step.ndim else {}
-            self.nodes.append(helper.make_node("DequantizeLinear", parts, [f"{stem}.bias_grid"], **places))
+            attributes = {"axis": 0} if step.ndim else {}
+            self.nodes.append(
+                helper.make_node("DequantizeLinear", inputs, [f"{stem}.bias_grid"], **attributes)
+            )
             twin.input[2] = f"{stem}.bias_grid"
 
 

@@ -165,10 +165,10 @@ def new_inputs(schema: Mapping[str, Any], data: Any) -> tuple[list[Tensor], list
         return [x], samples
     if not isinstance(data, tuple) or len(data) != len(shapes):
         raise TorchliftError(f"the model takes {len(shapes)} inputs: give a tuple of {len(shapes)} arrays.")
-    parts = [encode_inputs({"shape": shape}, array) for shape, array in zip(shapes, data, strict=True)]
-    if len({len(samples) for _, samples in parts}) > 1:
+    encoded = [encode_inputs({"shape": shape}, array) for shape, array in zip(shapes, data, strict=True)]
+    if len({len(samples) for _, samples in encoded}) > 1:
         raise TorchliftError("the inputs have different numbers of samples: give as many of each.")
-    return [x for x, _ in parts], parts[0][1]
+    return [x for x, _ in encoded], encoded[0][1]
 
 
 def in_units(values: Tensor, scale: Mapping[str, Any] | None) -> Tensor:

@@ -127,20 +127,20 @@ def accepted(
     else:
         candidates = {PLAIN: Arm()} | {name: Arm.of(recipe) for name, recipe in recipes.items()}
         check_models(candidates, "auto")
-    look = DryRun(train, batch_size)
+    dry_run = DryRun(train, batch_size)
     reasons = {
-        name: reason_against(as_recipe(arm.recipe), task, look, seed) for name, arm in candidates.items()
+        name: reason_against(as_recipe(arm.recipe), task, dry_run, seed) for name, arm in candidates.items()
     }
     kept = {name: arm for name, arm in candidates.items() if name == PLAIN or reasons[name] is None}
     return kept, {name: reason for name, reason in reasons.items() if reason is not None and name not in kept}
 
 
-def reason_against(recipe: Recipe, task: Task, look: DryRun, seed: int) -> str | None:
+def reason_against(recipe: Recipe, task: Task, dry_run: DryRun, seed: int) -> str | None:
     """Why a recipe is not for this model, whatever it raises when it is tried."""
     with rng.scope(seed), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return recipe.accepts(task, look)
+            return recipe.accepts(task, dry_run)
         except Exception as error:  # a candidate can never take the search down
             if machine_fault(error):
                 raise

@@ -158,11 +158,11 @@ def check_arms(setup: Setup, arms: Mapping[str, Arm], seed: int) -> None:
     """Ask every arm whether it is for this model, before the first run."""
     with rng.scope(seed):
         task = as_task(setup.make_model(), setup.settings.get("loss", "cross_entropy"))
-        look = DryRun(setup.split_data(seed)[0], setup.settings.get("batch_size", 128))
+        dry_run = DryRun(setup.split_data(seed)[0], setup.settings.get("batch_size", 128))
         for name, arm in arms.items():
             if "epochs" in arm.settings:
                 raise TorchliftError(f"{name!r} sets epochs: all arms have the budget= of the comparison.")
             own = task if arm.model is None else as_task(arm.model(), task.loss)
-            reason = as_recipe(arm.recipe).accepts(own, look)
+            reason = as_recipe(arm.recipe).accepts(own, dry_run)
             if reason is not None:
                 raise TorchliftError(f"{name!r} is not for this model: {reason}")

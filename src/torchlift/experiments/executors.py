@@ -175,7 +175,7 @@ class Processes:
         if self.pool is None:
             threads = max(1, (os.cpu_count() or 1) // self.count)
             context = multiprocessing.get_context("spawn")
-            self.pool = concurrent.futures.ProcessPoolExecutor(self.count, context, begin, (threads,))
+            self.pool = concurrent.futures.ProcessPoolExecutor(self.count, context, start_worker, (threads,))
         return self.pool
 
     def end(self, now: bool = False) -> None:
@@ -217,7 +217,7 @@ def process_count(executor: str | int) -> int:
     return executor
 
 
-def begin(threads: int) -> None:
+def start_worker(threads: int) -> None:
     """A worker process: its share of the cores, Ctrl-C left to the parent, and an end with it."""
     torch.set_num_threads(threads)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

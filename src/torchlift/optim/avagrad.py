@@ -89,9 +89,9 @@ class AvaGrad(MomentOptimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over a state; what follows is bit for bit what would have followed."""
-        places = [group["gamma"] for group in self.param_groups]
+        gammas = [group["gamma"] for group in self.param_groups]
         super().load_state_dict(state_dict)
-        for group, template in zip(self.param_groups, places, strict=True):
+        for group, template in zip(self.param_groups, gammas, strict=True):
             group["gamma"] = torch.full_like(template, group["gamma"])
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -101,13 +101,13 @@ class AvaGrad(MomentOptimizer):
             for key, value in RESTING.items():
                 group.setdefault(key, value)
 
-    def advance(self, group: ParamGroup, parts: Sequence[TensorBlock]) -> None:
+    def advance(self, group: ParamGroup, blocks: Sequence[TensorBlock]) -> None:
         """One step by the group's rule; whether entries came to rest is looked up now and then."""
-        if not in_graph(group) and any(block.step % LOOK == 1 for block in parts):
-            group["dead"] = any(block.dead() for block in parts)
-            group["idle"] = any(block.idle() for block in parts)
+        if not in_graph(group) and any(block.step % LOOK == 1 for block in blocks):
+            group["dead"] = any(block.dead() for block in blocks)
+            group["idle"] = any(block.idle() for block in blocks)
         step = published_step if group["rule"] == "published" else thesis_step
-        gamma = step(group, parts)
+        gamma = step(group, blocks)
         group["gamma"] = gamma if group["differentiable"] else group["gamma"].copy_(gamma)
 
 

@@ -42,10 +42,10 @@ class DelayedAdam(MomentOptimizer):
         }  # fmt: skip
         super().__init__(params, options)
 
-    def advance(self, group: ParamGroup, parts: Sequence[TensorBlock]) -> None:
+    def advance(self, group: ParamGroup, blocks: Sequence[TensorBlock]) -> None:
         """One step of Algorithm 6, with or without bias corrections."""
         beta1, beta2 = group["betas"]
-        for block in parts:
+        for block in blocks:
             direct(block, group)
             block.accumulate_first(beta1)
             block.shrink(group["lr"] * decoupled_decay(group))

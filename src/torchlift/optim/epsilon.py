@@ -52,10 +52,10 @@ class AdamEps(MomentOptimizer):
         }  # fmt: skip
         super().__init__(params, options)
 
-    def advance(self, group: ParamGroup, parts: Sequence[TensorBlock]) -> None:
+    def advance(self, group: ParamGroup, blocks: Sequence[TensorBlock]) -> None:
         """One step of Adam with the ε and the α of this step."""
         beta1, beta2 = group["betas"]
-        for block in parts:
+        for block in blocks:
             eps = epsilon_at(block.step, group)
             lr = group["lr"] * eps if group["scale_lr"] else group["lr"]
             direct(block, group)

@@ -26,7 +26,7 @@ class MomentOptimizer(Optimizer, abc.ABC):
         super().__init__(params, options)
 
     @abc.abstractmethod
-    def advance(self, group: ParamGroup, parts: Sequence[TensorBlock]) -> None:
+    def advance(self, group: ParamGroup, blocks: Sequence[TensorBlock]) -> None:
         """Take one step with the blocks of ``group``; their t counts it already, decay is yet to do."""
 
     def add_param_group(self, param_group: ParamGroup) -> None:

@@ -114,10 +114,10 @@ def through_grams(batches: Sequence[Tensor], scales: Sequence[float], rounds: in
     for batch, gram in zip(batches, grams.split(counts), strict=True):
         gram[:, : batch.shape[1], : batch.shape[1]] = batch @ batch.mT
     factors = polynomial(grams, rounds).split(counts)
-    parts = zip(batches, factors, scales, strict=True)
+    products = zip(batches, factors, scales, strict=True)
     return [
         torch.baddbmm(batch, factor[:, : batch.shape[1], : batch.shape[1]], batch, beta=0, alpha=scale)
-        for batch, factor, scale in parts
+        for batch, factor, scale in products
     ]
 
 

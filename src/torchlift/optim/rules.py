@@ -14,11 +14,11 @@ from .blocks import TensorBlock
 from .moments import ParamGroup, correction, decoupled_decay, direct, plus_number
 
 
-def published_step(group: ParamGroup, parts: Sequence[TensorBlock]) -> Tensor:
+def published_step(group: ParamGroup, blocks: Sequence[TensorBlock]) -> Tensor:
     """Move with the γ of the step before; return the γ of this one. γ lags, so one pass does it all."""
     (beta1, beta2), eps, lr = group["betas"], group["eps"], group["lr"]
     norm, gamma = GammaNorm(group), gamma_number(group["gamma"], group)
-    for block in parts:
+    for block in blocks:
         now, before = (correction(beta2, block.step - lag) ** 0.5 for lag in (0, 1))
         rate = gamma * lr * before / correction(beta1, block.step)
         direct(block, group, alive_only=group["skip_dead"])
@@ -33,16 +33,16 @@ def published_step(group: ParamGroup, parts: Sequence[TensorBlock]) -> Tensor:
     return norm.gamma()
 
 
-def thesis_step(group: ParamGroup, parts: Sequence[TensorBlock]) -> Tensor:
+def thesis_step(group: ParamGroup, blocks: Sequence[TensorBlock]) -> Tensor:
     """Algorithm 7: the norm over all blocks first, then the moves; return γ = 1/RMS(η)."""
     (beta1, beta2), eps, lr = group["betas"], group["eps"], group["lr"]
     norm = GammaNorm(group)
-    for block in parts:
+    for block in blocks:
         direct(block, group, alive_only=group["skip_dead"])
         block.accumulate_first(beta1)
         norm.add(block, block.second_root(skip_dead=some_dead(group)))
     gamma = gamma_number(norm.gamma(), group)
-    for block in parts:
+    for block in blocks:
         root = at_first(block, 0.0, block.second_root(skip_dead=some_dead(group)))
         block.shrink(lr * decoupled_decay(group))
         block.move(plus_number(root, eps, group), gamma * lr)

@@ -107,8 +107,8 @@ class ByteSource:
 class Cursor:
     """A stretch of a file that is read from its front to its end, never beyond."""
 
-    def __init__(self, file: BinaryIO, begin: int, length: int) -> None:
-        self.file, self.at, self.left = file, begin, length
+    def __init__(self, file: BinaryIO, start: int, length: int) -> None:
+        self.file, self.at, self.left = file, start, length
 
     def take(self, count: int) -> bytes:
         """The next ``count`` bytes."""

@@ -250,8 +250,8 @@ def dense_entries(
 def read_all(entries: Entries, count: int) -> Array:
     """All entries, stretch by stretch into their place."""
     out: Array | None = None
-    for begin, end in pieces(count):
-        bits = entries.read(end - begin)
+    for start, end in pieces(count):
+        bits = entries.read(end - start)
         out = np.empty(count, bits.dtype) if out is None else out
-        out[begin:end] = bits
+        out[start:end] = bits
     return np.empty(0, np.uint8) if out is None else out

@@ -345,7 +345,7 @@ class Opened:
         if FRONT.size + header + plan + sealing.SIZE > size:
             raise PackedError("a section is longer than the file.")
         sealing.check_seal(file, size, seal, key)
-        self.begin = FRONT.size + header + plan
+        self.start = FRONT.size + header + plan
         self.lengths = header, plan
         file.seek(FRONT.size)
         self.header = self.parsed(file.read(header))
@@ -372,7 +372,7 @@ class Opened:
         content = inflated(text, self.inflated + 1, zlib.decompressobj(), "the plan")
         if len(content) != self.inflated:
             raise PackedError("the plan has another length than it says.")
-        return TensorReader(content, self.file, self.begin, self.size - sealing.SIZE, self.budget)
+        return TensorReader(content, self.file, self.start, self.size - sealing.SIZE, self.budget)
 
     def numbers(self, count: int) -> list[int]:
         """Which item each of ``count`` places has."""

@@ -115,8 +115,8 @@ def split_shifted(bits: Array, kind: torch.dtype, rows: int) -> tuple[Array, Arr
         return None
     offsets = table.min(1)
     steps, whole = np.ones(rows, np.float32), np.zeros(table.shape, np.int16)
-    for begin in range(0, rows, max(1, PIECE // table.shape[1])):
-        piece = slice(begin, begin + max(1, PIECE // table.shape[1]))
+    for start in range(0, rows, max(1, PIECE // table.shape[1])):
+        piece = slice(start, start + max(1, PIECE // table.shape[1]))
         if not shifted_piece(table[piece], offsets[piece], steps[piece], whole[piece]):
             return None
     return steps, whole, offsets
@@ -224,14 +224,14 @@ def split_levels(bits: Array, kind: torch.dtype, rows: int, most: int = MOST) ->
         return None
     steps = np.empty(rows, np.float64 if kind == torch.float64 else np.float32)
     whole = np.empty(table.shape, np.int16)
-    begin, count = 0, 2  # two rows tell nearly always
-    while begin < rows:
-        piece = slice(begin, begin + count)
+    start, count = 0, 2  # two rows tell nearly always
+    while start < rows:
+        piece = slice(start, start + count)
         steps_and_levels = split_piece(table[piece], kind, most)
         if steps_and_levels is None:
             return None
         steps[piece], whole[piece] = steps_and_levels
-        begin, count = begin + count, max(1, PIECE // table.shape[1])
+        start, count = start + count, max(1, PIECE // table.shape[1])
     return steps, whole
 
 

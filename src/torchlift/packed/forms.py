@@ -59,7 +59,7 @@ class Form(Protocol):
         """What stands before the first stretch."""
         ...
 
-    def emit(self, begin: int, end: int, out: Out) -> None:
+    def emit(self, start: int, end: int, out: Out) -> None:
         """A stretch of the entries."""
         ...
 
@@ -78,9 +78,9 @@ class RawForm:
     def start(self, out: Out) -> None:
         """Nothing."""
 
-    def emit(self, begin: int, end: int, out: Out) -> None:
+    def emit(self, start: int, end: int, out: Out) -> None:
         """Bytes."""
-        out.raw.append(self.bits[begin:end].tobytes())
+        out.raw.append(self.bits[start:end].tobytes())
 
 
 class Deflated:
@@ -99,7 +99,7 @@ class Deflated:
         """Everything at once."""
         out.raw.append(self.content)
 
-    def emit(self, begin: int, end: int, out: Out) -> None:
+    def emit(self, start: int, end: int, out: Out) -> None:
         """Nothing more."""
 
 
@@ -131,13 +131,13 @@ class PlanesForm:
     def start(self, out: Out) -> None:
         """Nothing."""
 
-    def emit(self, begin: int, end: int, out: Out) -> None:
+    def emit(self, start: int, end: int, out: Out) -> None:
         """The planes of a stretch."""
         for plane, coded in zip(self.planes, self.coded, strict=True):
             if coded is None:
-                out.raw.append(plane[begin:end].tobytes())
+                out.raw.append(plane[start:end].tobytes())
             else:
-                out.segments.append(coded.segment(plane[begin:end]))
+                out.segments.append(coded.segment(plane[start:end]))
 
 
 class Palette:
@@ -175,9 +175,9 @@ class Palette:
         if self.bytes is not None:
             emit_all(self.bytes, self.values.size, out)
 
-    def emit(self, begin: int, end: int, out: Out) -> None:
+    def emit(self, start: int, end: int, out: Out) -> None:
         """Names."""
-        out.segments.extend(self.names.segments(begin, end))
+        out.segments.extend(self.names.segments(start, end))
 
 
 class SparseForm:
@@ -199,10 +199,10 @@ class SparseForm:
         """What the entries start with."""
         self.inner.start(out)
 
-    def emit(self, begin: int, end: int, out: Out) -> None:
+    def emit(self, start: int, end: int, out: Out) -> None:
         """The mask of a stretch, then its entries."""
-        out.segments.extend(self.mask.segments(begin, end))
-        self.inner.emit(int(self.before[begin]), int(self.before[end]), out)
+        out.segments.extend(self.mask.segments(start, end))
+        self.inner.emit(int(self.before[start]), int(self.before[end]), out)
 
 
 class GridForm:
@@ -246,18 +246,18 @@ class GridForm:
         if self.rest is not None:
             self.rest.start(out)
 
-    def emit(self, begin: int, end: int, out: Out) -> None:
+    def emit(self, start: int, end: int, out: Out) -> None:
         """Levels, then the rest."""
-        self.levels.emit(begin, end, out)
+        self.levels.emit(start, end, out)
         if self.rest is not None:
-            self.rest.emit(begin, end, out)
+            self.rest.emit(start, end, out)
 
 
 def emit_all(form: Form, count: int, out: Out) -> None:
     """All entries of a form."""
     form.start(out)
-    for begin, end in pieces(count):
-        form.emit(begin, end, out)
+    for start, end in pieces(count):
+        form.emit(start, end, out)
 
 
 def best(forms: list[Form]) -> Form:
@@ -293,7 +293,7 @@ def entries_form(bits: Array, kind: torch.dtype) -> Form:
 def kept_form(bits: Array, mask: Array, kind: torch.dtype) -> Form:
     """Entries where a mask (bytes of 0 and 1) keeps them; elsewhere they are zero."""
     before = np.concatenate(([0], np.cumsum(mask, dtype=np.int64)))
-    cuts = [(int(before[begin]), int(before[end])) for begin, end in pieces(mask.size)]
+    cuts = [(int(before[start]), int(before[end])) for start, end in pieces(mask.size)]
     return SparseForm(Names(mask, 2), before, best(dense_forms(bits[mask != 0], kind, cuts)))
 
 

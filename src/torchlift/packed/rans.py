@@ -79,15 +79,15 @@ class Stream:
         """How often the lanes move."""
         return sum(-(-segment.symbols.size // self.lanes) for segment in self.segments)
 
-    def rows(self, begin: int, end: int) -> Array:
+    def rows(self, start: int, end: int) -> Array:
         """What each lane codes in these steps: numbers in the tables of all streams, 0 for nothing."""
-        rows, at = np.zeros((end - begin, self.lanes), np.uint32), 0
+        rows, at = np.zeros((end - start, self.lanes), np.uint32), 0
         for segment, first in zip(self.segments, self.first, strict=True):
             count = -(-segment.symbols.size // self.lanes)
-            low, high = max(begin, at), min(end, at + count)
+            low, high = max(start, at), min(end, at + count)
             if low < high:
                 symbols = segment.symbols[(low - at) * self.lanes : (high - at) * self.lanes]
-                rows[low - begin : high - begin].reshape(-1)[: symbols.size] = symbols + np.uint32(first)
+                rows[low - start : high - start].reshape(-1)[: symbols.size] = symbols + np.uint32(first)
             at += count
         return rows
 
@@ -195,8 +195,8 @@ class Decoder:
         out = np.empty(count, meaning.dtype)
         rows = max(1, min(PIECE, count) // lanes)
         slots, work = np.empty((rows, lanes), np.intp), np.empty((lanes, 2), np.uint32)
-        for begin in range(0, count, rows * lanes):
-            piece = out[begin : begin + rows * lanes]
+        for start in range(0, count, rows * lanes):
+            piece = out[start : start + rows * lanes]
             self.fill(piece.size)
             whole, rest = divmod(piece.size, lanes)
             for slot in slots[:whole]:

@@ -58,9 +58,9 @@ Boundaries = list[tuple[int, int]]
 
 
 def pieces(count: int) -> Iterator[tuple[int, int]]:
-    """Stretches of at most :data:`STRETCH` entries: begin and end of each."""
-    for begin in range(0, count, STRETCH):
-        yield begin, min(count, begin + STRETCH)
+    """Stretches of at most :data:`STRETCH` entries: start and end of each."""
+    for start in range(0, count, STRETCH):
+        yield start, min(count, start + STRETCH)
 
 
 class Coded:
@@ -92,9 +92,9 @@ class Names:
         self.ideal = self.first.ideal
         for group in group_sizes(names_per_symbol(letters)):
             counts = np.zeros(letters**group, np.int64)
-            for begin, end in cuts or pieces(names.size):
+            for start, end in cuts or pieces(names.size):
                 counts += np.bincount(
-                    grouped_symbols(names[begin:end], letters, group), minlength=counts.size
+                    grouped_symbols(names[start:end], letters, group), minlength=counts.size
                 )
             coded = Coded(counts)
             self.ideal = min(self.ideal, coded.ideal)
@@ -106,7 +106,7 @@ class Names:
     def fit_blocks(self) -> None:
         """Tables of a large alphabet in two parts."""
         every = np.bincount(self.names, minlength=self.letters)
-        blocks = [every[begin : begin + BLOCK] for begin in range(0, self.letters, BLOCK)]
+        blocks = [every[start : start + BLOCK] for start in range(0, self.letters, BLOCK)]
         self.first = Coded(np.array([counts.sum() for counts in blocks]))
         self.inner = [Coded(counts) if counts.size > 1 and counts.any() else None for counts in blocks]
         every = [self.first, *(coded for coded in self.inner if coded is not None)]
@@ -126,9 +126,9 @@ class Names:
                 if coded is not None:
                     coded.table.write(sink)
 
-    def segments(self, begin: int, end: int) -> Iterator[Segment]:
+    def segments(self, start: int, end: int) -> Iterator[Segment]:
         """A stretch of the names."""
-        names = self.names[begin:end]
+        names = self.names[start:end]
         if self.letters <= 1 or not names.size:
             return
         if not self.inner:
@@ -162,8 +162,8 @@ class NamedValues:
             source, letters**self.group if letters <= BLOCK else -(-letters // BLOCK)
         )
         self.frequencies = self.first.frequencies()
-        for begin in range(0, letters if letters > BLOCK else 0, BLOCK):
-            width = min(BLOCK, letters - begin)
+        for start in range(0, letters if letters > BLOCK else 0, BLOCK):
+            width = min(BLOCK, letters - start)
             self.inner.append(read_frequencies(source, width) if width > 1 and source.number(1) else None)
 
     def read(self, count: int, decoder: Decoder) -> Array:
@@ -198,7 +198,7 @@ class NamedValues:
 def looked_up(rows: Array, symbols: Array) -> Array:
     """The row of each symbol; by pieces, since numpy makes eight bytes of every index."""
     out = np.empty((symbols.size, rows.shape[1]), rows.dtype)
-    for begin in range(0, symbols.size, PIECE):
-        piece = symbols[begin : begin + PIECE].astype(np.intp)
-        rows.take(piece, 0, out=out[begin : begin + PIECE], mode="clip")
+    for start in range(0, symbols.size, PIECE):
+        piece = symbols[start : start + PIECE].astype(np.intp)
+        rows.take(piece, 0, out=out[start : start + PIECE], mode="clip")
     return out

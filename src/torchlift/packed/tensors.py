@@ -223,19 +223,19 @@ class Head:
 class TensorReader:
     """All items of a file by number; all are paid for before one is made."""
 
-    def __init__(self, plan: bytes, file: BinaryIO, begin: int, end: int, budget: Budget) -> None:
+    def __init__(self, plan: bytes, file: BinaryIO, start: int, end: int, budget: Budget) -> None:
         source, self.file, self.budget = ByteSource(plan), file, budget
         self.heads: list[Head] = []
         for _ in range(source.number(len(plan))):
             budget.take(OBJECT, "a tensor")
-            head = self.head(source, begin, end)
-            begin = begin if head.same is not None else begin + head.raw + head.code
+            head = self.head(source, start, end)
+            start = start if head.same is not None else start + head.raw + head.code
             self.heads.append(head)
         source.close()
-        if begin != end:
+        if start != end:
             raise PackedError("there are bytes after the last stream.")
 
-    def head(self, source: ByteSource, begin: int, end: int) -> Head:
+    def head(self, source: ByteSource, start: int, end: int) -> Head:
         """The next item's."""
         number = source.number(len(NAMES))
         if number == len(NAMES):
@@ -248,12 +248,12 @@ class TensorReader:
             )
         shape = [source.number() for _ in range(source.number(64))]
         record = source.number(WITH_STEP | WITH_MASK | MASK_APART)
-        raw, code = source.number(end - begin), source.number(end - begin)
-        if raw + code > end - begin:
+        raw, code = source.number(end - start), source.number(end - start)
+        if raw + code > end - start:
             raise PackedError("a stream lies outside the file.")
         lanes = source.number(rans.MOST_LANES)
         said = bytes(source.bytes(source.number()))
-        return Head(DTYPES[NAMES[number]], shape, None, record, begin, raw, code, lanes, said)
+        return Head(DTYPES[NAMES[number]], shape, None, record, start, raw, code, lanes, said)
 
     def read(self, number: int) -> Item:
         """One item."""
@@ -304,8 +304,8 @@ def recorded_step(tensor_entries: Entries, record: int, dimensions: int) -> Tens
     return torch.from_numpy(numbers.reshape(numbers.shape[:dimensions]).copy()).to(tensor_entries.step_kind)
 
 
-def read_items(plan: bytes, streams: BinaryIO, begin: int, end: int, budget: Budget) -> Iterator[Item]:
+def read_items(plan: bytes, streams: BinaryIO, start: int, end: int, budget: Budget) -> Iterator[Item]:
     """All items, one after the other."""
-    reader = TensorReader(plan, streams, begin, end, budget)
+    reader = TensorReader(plan, streams, start, end, budget)
     for number in range(len(reader.heads)):
         yield reader.read(number)

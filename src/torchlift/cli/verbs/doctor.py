@@ -35,16 +35,16 @@ def doctor(
     from torchlift.cli.output import print_result
 
     if run is None:
-        looks = list(examine(out, data))
+        checks = list(examine(out, data))
     else:
         from torchlift.cli.folders import examine_folder
 
-        looks = list(examine_folder(run))
-    rows = [f"{MARKS[look.state]} {look.name:<14}{look.detail}" for look in looks]
-    fixes = [f"\n    {look.fix}" if look.fix else "" for look in looks]
+        checks = list(examine_folder(run))
+    rows = [f"{MARKS[check.state]} {check.name:<14}{check.detail}" for check in checks]
+    fixes = [f"\n    {check.fix}" if check.fix else "" for check in checks]
     text = "\n".join(row + fix for row, fix in zip(rows, fixes, strict=True))
-    print_result(json, {"looks": [dataclasses.asdict(look) for look in looks]}, text)
-    return int(any(look.state == "error" for look in looks))
+    print_result(json, {"checks": [dataclasses.asdict(check) for check in checks]}, text)
+    return int(any(check.state == "error" for check in checks))
 
 
 VERBS = [(doctor, "doctor", EXAMPLE)]

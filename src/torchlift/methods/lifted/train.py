@@ -112,7 +112,12 @@ def check_trainable(method: Method, task: Task, batch: Batch, shard: Shard | Non
 def train_shard(
     method: Method, task: Task, shard: Shard, run: Run
 ) -> tuple[nn.Module, list[dict[str, Any]], float]:
-    """One of several processes with samples of their own: its model, its history, its seconds."""
+    """One of several processes with samples of their own: its model, its history, its seconds.
+
+    The loop is that of ``tl.fit``, with the engine of one process: under torchrun ``tl.fit`` takes every
+    batch to be held by all processes and hands each a slice of it, but a shard's samples are nowhere else,
+    and the blocks all-reduce their sums themselves.
+    """
     assert isinstance(method, BCD | Splitting)
     start_together(task.model, shard)
     fitter = DurableFit(run)

@@ -1,11 +1,10 @@
 """What quantizing did: bits by layer, how many weights have how many, the metric against bits and bytes."""
 
-import math
 from collections.abc import Mapping
 
 from torchlift.report.figures import Bars, Points, Scatter
 from torchlift.report.page import PageBlock
-from torchlift.report.story.rows import PageData, Rows, finite_or_nan, rows_by_fit, sentence
+from torchlift.report.story.rows import PageData, Rows, metric_against, sentence
 
 
 def precision_blocks(history: Rows, summary: PageData, metric: str) -> list[PageBlock]:
@@ -46,18 +45,8 @@ def histogram(summary: PageData) -> list[PageBlock]:
 
 def bits_trade_off(history: Rows, metric: str) -> list[PageBlock]:
     """The metric against bits per weight, a point per epoch; of noisy weights that of the quantized ones."""
-    points: list[Points] = []
-    for rows in rows_by_fit(history):
-        pairs = [
-            (finite_or_nan(row.get("bits")), finite_or_nan(row.get("projected_metric", row.get("metric"))))
-            for row in rows
-        ]
-        finite = [(x, y) for x, y in pairs if math.isfinite(x) and math.isfinite(y)]
-        if finite:
-            points.append(
-                Points(str(rows[0].get("phase", "")), [x for x, _ in finite], [y for _, y in finite])
-            )
-    if len({x for one in points for x in one.x}) < 2:
+    points = metric_against(history, "bits")
+    if not points:
         return []
     return [Scatter(points, f"{sentence(metric)} against bits", "bits per weight", metric)]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from torchlift.report.figures import Line, Phase
+from torchlift.report.figures import Line, Phase, Points
 
 PageData = Mapping[str, Any]
 Rows = Sequence[PageData]
@@ -114,3 +114,22 @@ def spaced(count: int, most: int) -> list[int]:
     if count <= most:
         return list(range(count))
     return [round(n * (count - 1) / (most - 1)) for n in range(most)]
+
+
+def metric_against(history: Rows, key: str, scale: float = 1.0) -> list[Points]:
+    """The metric against ``scale`` times a key, a point per epoch and a set of points per fit; the metric of
+    the projected network where that was measured. Empty where the key never changes."""
+    points: list[Points] = []
+    for rows in rows_by_fit(history):
+        pairs = [
+            (
+                scale * finite_or_nan(row.get(key)),
+                finite_or_nan(row.get("projected_metric", row.get("metric"))),
+            )
+            for row in rows
+        ]
+        finite = [(x, y) for x, y in pairs if math.isfinite(x) and math.isfinite(y)]
+        if finite:
+            x, y = ([pair[i] for pair in finite] for i in (0, 1))
+            points.append(Points(str(rows[0].get("phase", "")), x, y))
+    return points if len({x for one in points for x in one.x}) > 1 else []

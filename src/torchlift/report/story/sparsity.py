@@ -3,10 +3,10 @@
 import math
 import re
 
-from torchlift.report.figures import Bars, Points, Scatter
+from torchlift.report.figures import Bars, Scatter
 from torchlift.report.numbers import Format
 from torchlift.report.page import CellValue, Column, PageBlock, Table
-from torchlift.report.story.rows import PageData, Rows, finite_or_nan, rows_by_fit, sentence
+from torchlift.report.story.rows import PageData, Rows, finite_or_nan, metric_against, rows_by_fit, sentence
 
 FORMS: dict[str, Format] = {"bytes": "bytes", "macs": "count", "parameters": "count"}
 ROUND = re.compile(r"round \d+|ticket")
@@ -59,21 +59,8 @@ def layer_bars(summary: PageData) -> list[PageBlock]:
 
 def sparsity_trade_off(history: Rows, metric: str) -> list[PageBlock]:
     """The metric against the sparsity, a point per epoch; of soft masks, the metric of the hard ones."""
-    points: list[Points] = []
-    for rows in rows_by_fit(history):
-        pairs = [
-            (
-                100 * finite_or_nan(row.get("sparsity")),
-                finite_or_nan(row.get("projected_metric", row.get("metric"))),
-            )
-            for row in rows
-        ]
-        finite = [(x, y) for x, y in pairs if math.isfinite(x) and math.isfinite(y)]
-        if finite:
-            points.append(
-                Points(str(rows[0].get("phase", "")), [x for x, _ in finite], [y for _, y in finite])
-            )
-    if len({x for one in points for x in one.x}) < 2:
+    points = metric_against(history, "sparsity", 100)
+    if not points:
         return []
     title = f"{sentence(metric)} against sparsity"
     caption = "A point per epoch; of soft gates the network they would leave, where that was measured."
