@@ -132,7 +132,7 @@ def many_modules(count: int) -> dict[str, Any]:
     row: dict[str, Any] = {"modules": count, "lift": lap()}
     tl.lifts.SoftMask().project(lifted)
     row["project"] = lap()
-    written = record.to_toml(record.fit_record(task, tl.recipes.Plain(), train, None, {}))
+    written = record.to_toml(record.fit_record(task, tl.recipes.Plain(), train, None, {}, dict))
     row |= {"record": lap(), "record bytes": len(written)}
     with tempfile.TemporaryDirectory() as root:
         save_checkpoint(Path(root) / "x", {"problem": lifted.state_dict()})

@@ -5,7 +5,7 @@
 A case is a model, a recipe, a kind of data and settings, drawn from the seed. One long-lived process runs
 every case undisturbed (the reference) and is watched for memory, open files and threads. Then other lives
 run the same case and are hurt: SIGKILL, SIGTERM or SIGINT at a random moment, or a fault of the disk at a
-random operation (``tests/run/faults.py``), again and again, each followed by ``resume=True``, until one
+random operation (``tests/train/run/faults.py``), again and again, each followed by ``resume=True``, until one
 comes to the end. It must have the reference's weights, history, cost and scores, bit for bit, pass ``doctor
 --run``, pack and load as the same network, and leave no file and no process. A soak that was stopped goes on
 to its minutes. Written to ``results/soak.json`` every minute.
@@ -31,6 +31,7 @@ from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "train"))
 
 import torch
 import torch._dynamo  # torch loads it with the first optimizer: once, before the first life
@@ -39,7 +40,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import torchlift as tl
 from cases import MODELS
-from test_recipe_laws import RECIPES
+from every_recipe import RECIPES
 from torchlift import deploy, report  # noqa: F401  (loaded once, before the first life)
 from torchlift.cli.folders import examine_folder
 

@@ -26,7 +26,7 @@ def doctor(
     json: JsonFlag = False,
     debug: Debug = False,
 ) -> int:
-    """Check versions, extras, cores, write access and data; say how to mend what is missing.
+    """HealthCheck versions, extras, cores, write access and data; say how to mend what is missing.
 
     With --run, check the folder of a run, a comparison or a search instead.
     """
