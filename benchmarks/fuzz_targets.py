@@ -2,7 +2,7 @@
 
 Seals, digests, compression and checksums would reject nearly all that a fuzzer writes, so each target has two
 forms, chosen by the first byte: ``R``, the file as it is; anything else, its inside, framed and sealed by us.
-A target answers ``read`` or ``refused``; whatever else happens is a finding.
+A target answers ``read`` or ``raised``; whatever else happens is a finding.
 """
 
 import io
@@ -53,7 +53,7 @@ def packed(data: bytes) -> str:
     except PackedError as error:
         return said(error)
     except (ValueError, TypeError, KeyError, RecursionError):  # load turns these into one line
-        return "refused"
+        return "raised"
     return "read"
 
 
@@ -106,10 +106,10 @@ def npz(data: bytes) -> str:
 
 
 def said(error: Exception) -> str:
-    """Refused, if in one line."""
+    """Raised, if in one line."""
     if "\n" in str(error):
         raise AssertionError(f"more than one line: {error}") from error
-    return "refused"
+    return "raised"
 
 
 TARGETS: dict[str, Callable[[bytes], str]] = {

@@ -2,7 +2,7 @@
 
     python benchmarks/pair_matrix.py [--models conv transformer] [--out benchmarks/results/pair_matrix.json]
 
-A pair is delivered (a plain, finite model within the budget), or refused in one line; anything else is
+A pair is delivered (a plain, finite model within the budget), or an error in one line; anything else is
 written down as broken. What is in ``--out`` already, and is not broken, is not run again.
 """
 
@@ -19,7 +19,7 @@ from pairs import MODELS, recipes, run_pair
 
 
 def attempt(model: str, first: str, second: str) -> str:
-    """What becomes of a pair; what is neither delivered nor refused is written down as broken."""
+    """What becomes of a pair; what is neither delivered nor an error in one line is broken."""
     try:
         return run_pair(model, first, second)
     except Exception as error:  # whatever a pair raises, the matrix goes on and shows it
@@ -45,8 +45,8 @@ def main() -> None:
                     options.out.write_text(json.dumps(matrix, indent=1, ensure_ascii=False) + "\n")
         done = sum(end == "delivered" for end in pairs.values())
         broken = {key: end for key, end in pairs.items() if end.startswith("BROKEN")}
-        refused = len(pairs) - done - len(broken)
-        print(f"{model}: {done} of {len(pairs)} delivered, {refused} refused in one line, broken: {broken}")
+        raised = len(pairs) - done - len(broken)
+        print(f"{model}: {done} of {len(pairs)} delivered, {raised} an error in one line, broken: {broken}")
 
 
 if __name__ == "__main__":

@@ -31,11 +31,9 @@ from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "train"))
 
 import torch
 import torch._dynamo  # torch loads it with the first optimizer: once, before the first life
-from run.faults import GONE, KINDS, REFUSED, Disk, install, left, story
 from torch.utils.data import DataLoader, TensorDataset
 
 import torchlift as tl
@@ -43,6 +41,7 @@ from cases import MODELS
 from every_recipe import RECIPES
 from torchlift import deploy, report  # noqa: F401  (loaded once, before the first life)
 from torchlift.cli.folders import examine_folder
+from train.run.faults import GONE, KINDS, RAISED, Disk, install, left, story
 
 NAMES = [name for name in RECIPES if name != "a function"]
 HARMS = ("SIGKILL", "SIGKILL", "SIGTERM", "SIGINT", *KINDS)
@@ -157,7 +156,7 @@ def born(case: Case, out: Path, disk: Disk | None) -> int:
         run(case, out, resume=True)
         code = 0
     except (tl.TorchliftError, KeyboardInterrupt) as error:
-        code = REFUSED if "\n" not in str(error) else 1
+        code = RAISED if "\n" not in str(error) else 1
     finally:
         os._exit(code)
 
@@ -169,7 +168,7 @@ def lived(child: int, harm: str, after: float) -> str:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             code = os.waitstatus_to_exitcode(status)
-            expected = (GONE, REFUSED, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)
+            expected = (GONE, RAISED, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)
             return "done" if code == 0 else "harmed" if harm and code in expected else f"ended with {code}"
         if harm.startswith("SIG") and not sent and time.monotonic() - started > after:
             os.kill(child, signal.Signals[harm])

@@ -48,7 +48,7 @@ TRAIN, VALID, TEST = DATA
 CANDIDATES = {
     "bits": tl.recipes.Smol(bits=3.0),
     "broken": Broken(),
-    "refused": tl.recipes.NeuralLifting("nothing here"),
+    "not accepted": tl.recipes.NeuralLifting("nothing here"),
     "chain": tl.recipes.Chain({"norm": tl.lifts.Normalize(), "bits": tl.recipes.Smol(bits=3.0)}),
 }
 
@@ -72,8 +72,8 @@ def test_the_budget_is_kept_and_spent(result: tl.AutoResult) -> None:
 
 def test_who_fails_or_raises_is_dropped_with_the_reason(result: tl.AutoResult) -> None:
     assert result.dropped["broken"] == "KeyError: 'what is this'"
-    assert "matches nothing" in result.dropped["refused"]
-    assert set(result.dropped) == {"broken", "refused"}
+    assert "matches nothing" in result.dropped["not accepted"]
+    assert set(result.dropped) == {"broken", "not accepted"}
 
 
 def test_plain_is_in_every_rung_and_longer_in_each(result: tl.AutoResult) -> None:

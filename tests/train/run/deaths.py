@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import torchlift as tl
 from torchlift.testing.processes import free_port
 from torchlift.train.loop import Loop
-from train.run.faults import DATA, GONE, REFUSED, VERBS, left, print_wrong, story
+from train.run.faults import DATA, GONE, RAISED, VERBS, left, print_wrong, story
 from train.run.runs import data
 
 PATIENCE = 120.0
@@ -107,7 +107,7 @@ def forked(work: Callable[[], None]) -> int:
         work()
         code = 0
     except tl.TorchliftError as error:
-        code = REFUSED if "\n" not in str(error) else 1
+        code = RAISED if "\n" not in str(error) else 1
     except BaseException:
         traceback.print_exc()
     finally:
@@ -141,7 +141,7 @@ def deaths(verb: str, who: str, root: Path, samples: int, seed: int) -> Iterator
         WHO[who]("fit", out, Counter(0))
     codes = WHO[who](verb, out, counter)
     if who == "rank" and verb in ("auto", "tune"):  # a search has workers of its own
-        yield "0 faults: an error" if codes == [REFUSED] * 2 and not out.exists() else f"it ends with {codes}"
+        yield "0 faults: an error" if codes == [RAISED] * 2 and not out.exists() else f"it ends with {codes}"
         return
     assert not any(codes), f"without a death it ends with {codes}"
     total, expected = counter.value, story(verb, out)
@@ -159,9 +159,9 @@ def trial(verb: str, who: str, folder: Path, fatal: int, expected: Any) -> str:
     if verb == "overwrite":
         live("fit", out, Counter(0))
     first = live(verb, out, Counter(fatal))
-    said = first == ([REFUSED] if who == "worker" else [REFUSED, GONE])
+    said = first == ([RAISED] if who == "worker" else [RAISED, GONE])
     second = live(verb, out, Counter(0), resume=True)
-    if verb == "overwrite" and REFUSED in second:  # it had not begun: the old run is still there
+    if verb == "overwrite" and RAISED in second:  # it had not begun: the old run is still there
         second = live(verb, out, Counter(0), overwrite=True)
     if not said or any(second):
         return f"exit codes {first}, then {second}"

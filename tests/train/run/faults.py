@@ -44,7 +44,7 @@ KINDS = ("exit", "cut", "error", "full", "filled")
 FULL = ("full", "filled")
 DISK, PAGE = 1 << 22, 4096
 """Bytes of a disk that is filled, and of its pages."""
-GONE, REFUSED = 9, 3
+GONE, RAISED = 9, 3
 
 
 class Disk:
@@ -195,7 +195,7 @@ def life(verb: str, out: Path, disk: Disk | None = None, **how: bool) -> int:
         VERBS[verb](out, **how)
         code = 0
     except tl.TorchliftError as error:
-        code = REFUSED if well_told(str(error), disk) else 1
+        code = RAISED if well_told(str(error), disk) else 1
         if code == 1:
             print(error)
     except BaseException:
@@ -245,7 +245,7 @@ def prepare(verb: str, out: Path) -> None:
 def resumed(verb: str, out: Path) -> int:
     """The next life; where an overwrite had not begun, the old run is still there and raises."""
     code = life(verb, out, resume=True)
-    if code == REFUSED and verb == "overwrite":
+    if code == RAISED and verb == "overwrite":
         code = life(verb, out, overwrite=True)
     return code
 
@@ -290,7 +290,7 @@ def trial(verb: str, folder: Path, disk: Disk, expected: Any) -> tuple[int, str]
     first = life(verb, out, disk)
     (disk.root / "ballast").unlink(missing_ok=True)
     then = resumed(verb, out)
-    if first not in (0, REFUSED, GONE) or then != 0:
+    if first not in (0, RAISED, GONE) or then != 0:
         return first, f"exit codes {first, then}"
     actual, rest = story(verb, out), [path.name for path in left(out)]
     shutil.rmtree(folder)
