@@ -2,13 +2,15 @@
 
     python benchmarks/every_entry.py --out runs/entries          # all of them, one after another
     python benchmarks/every_entry.py table3 folding              # some of them, again
+    python benchmarks/every_entry.py --record benchmarks/results/every_entry.json
 
 Each is ``torchlift reproduce NAME --images 200 --epochs 1 --seeds 1`` in a process of its own with a limit of
 CPU time; networks with billions of operations an image see fewer images (``FEWER``). What ran is in
 ``OUT/journal.jsonl`` and is not run again unless it is named; what failed is. Where a file of Fashion-MNIST
 or CIFAR-100 is not at hand, random images are put in its place, and the row says so. The runs of an entry go
 through an executor that counts them, as they would with ``--jobs``.
-The records say nothing about the papers: they stay in OUT.
+The records say nothing about the papers: they stay in OUT. ``--record`` writes how each entry ended, in how
+many CPU seconds and on which commit.
 """
 
 import argparse
@@ -18,11 +20,12 @@ import multiprocessing
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -63,6 +66,8 @@ def attempt(name: str, out: Path, limit: int) -> dict[str, Any]:
         said = (folder / "log").read_text().strip().rpartition("\n")[2]
     return {
         "entry": name,
+        "commit": commit(),
+        "images": FEWER.get(name, IMAGES),
         "ended": ended,
         "CPU seconds": round(children_seconds() - before, 1),
         "jobs": int((folder / "jobs").read_text()) if ended == "ran" else None,
@@ -158,6 +163,27 @@ def write(file: Path, columns: Iterable[Any]) -> None:
         file.write_bytes(np.hstack(list(columns)).tobytes())
 
 
+def commit() -> str | None:
+    """What is checked out, with a + where files differ from it; None outside a checkout."""
+    words = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--abbrev=12", "--dirty=+"]
+    said = subprocess.run(words, capture_output=True, text=True)
+    return said.stdout.strip() or None
+
+
+def summary(rows: Mapping[str, Mapping[str, Any]], entries: Sequence[str]) -> dict[str, Any]:
+    """What is recorded: a row for every entry that was tried, in order, and those that did not run."""
+    tried = [rows[name] for name in entries if name in rows]
+    return {
+        "title": "Every reproduction at a scale of nothing",
+        "command": "python benchmarks/every_entry.py --record benchmarks/results/every_entry.json",
+        "entries": len(entries),
+        "ran": sum(row["ended"] == "ran" for row in tried),
+        "did not run": [name for name in entries if rows.get(name, {}).get("ended") != "ran"],
+        "CPU seconds": round(sum(row["CPU seconds"] for row in tried), 1),
+        "rows": [{key: value for key, value in row.items() if key not in ("said", "crc")} for row in tried],
+    }
+
+
 def children_seconds() -> float:
     """CPU time of all processes that have ended."""
     return sum(os.times()[2:4])
@@ -169,6 +195,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--out", type=Path, default=Path("runs/entries"))
     parser.add_argument("--limit", type=int, default=120, help="CPU seconds that an entry may take")
+    parser.add_argument("--record", type=Path, help="a JSON file for how each entry ended")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     entries = sorted(find_entries())
@@ -183,11 +210,12 @@ def main() -> int:
         journal.append(rows[name])
         row = rows[name]
         print(f"{row['ended']:8} {row['CPU seconds']:6.1f} s  {name}: {row['said']}", flush=True)
-    ran = [row for row in rows.values() if row["ended"] == "ran"]
-    total = sum(row["CPU seconds"] for row in rows.values())
-    left = [name for name in entries if rows.get(name, {}).get("ended") != "ran"]
-    print(f"{len(ran)} of {len(entries)} ran, {total:.0f} CPU s in all; not: {', '.join(left) or 'none'}")
-    return 1 if left else 0
+    told = summary(rows, entries)
+    if options.record is not None:
+        options.record.write_text(json.dumps(told, indent=1) + "\n")
+    left = ", ".join(told["did not run"]) or "none"
+    print(f"{told['ran']} of {len(entries)} ran, {told['CPU seconds']:.0f} CPU s in all; not: {left}")
+    return 1 if told["did not run"] else 0
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ import dataclasses
 import os
 import platform
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,22 @@ def measure(
         params,
         result.history,
     )
+
+
+def selected_arms(names: Iterable[str], globs: str | None) -> list[str]:
+    """The names that one of ``globs``, separated by semicolons, matches; without globs all."""
+    every = list(names)
+    wanted = [] if globs is None else [glob.strip() for glob in globs.split(";")]
+    kept = [name for name in every if globs is None or any(fnmatchcase(name, glob) for glob in wanted)]
+    if not kept:
+        raise ValueError(f"--arms {globs!r} matches none of {', '.join(every)}")
+    return kept
+
+
+def without_arms(names: Iterable[str], kept: Iterable[str]) -> Row:
+    """What a record says of arms that were left out."""
+    missing = sorted(set(names) - set(kept))
+    return {"partial": f"without {'; '.join(missing)}"} if missing else {}
 
 
 def table(comparison: tl.Comparison, plain: str) -> list[Row]:

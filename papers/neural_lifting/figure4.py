@@ -1,14 +1,12 @@
 """Neural lifting, Figure 4 and appendix C: a convolutional lifter of 9,264 parameters, two cycles."""
 
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 
-from papers.common.arms import Entry, Row, spread
+from papers.common.arms import Entry, Row, selected_arms, spread
 from papers.common.protocol import few
 from papers.neural_lifting import lenet
 from papers.neural_lifting.figure2 import dense, one_seed, traced
-from papers.neural_lifting.table2 import narrowed
 from torchlift.data import load
 from torchlift.experiments.executors import run_all
 from torchlift.recipes import NeuralLifting
@@ -46,10 +44,8 @@ def run(
     splits = few(load("cifar10", data), images)
     size = f"{length:g}-{len(splits.train[0])}"
     result = traced(title, source, arm, length, out / f"figure4-{size}", splits, seeds, device)
-    if arms is not None:
-        narrowed([lenet.Contest([arm, dense(length)[0]], arm.name, length)], arms)  # names that exist
-        if not fnmatchcase(lenet.LIFTING, arms):
-            return result | {"partial": "without the dense lifter"}
+    if lenet.LIFTING not in selected_arms((arm.name, lenet.LIFTING), arms):
+        return result | {"partial": "without the dense lifter"}
     control = partial(
         one_seed, dense(length)[0], splits=splits, epochs=length, out=out / f"table2-{size}", device=device
     )

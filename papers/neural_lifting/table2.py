@@ -3,11 +3,20 @@
 import dataclasses
 import statistics
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 
-from papers.common.arms import Entry, Measured, Row, difference, machine, measure, spread
+from papers.common.arms import (
+    Entry,
+    Measured,
+    Row,
+    difference,
+    machine,
+    measure,
+    selected_arms,
+    spread,
+    without_arms,
+)
 from papers.common.protocol import few
 from papers.neural_lifting import lenet
 from papers.neural_lifting.lenet import Contest
@@ -36,7 +45,8 @@ def run(
     folder = out / f"table2-{contests[0].epochs:g}-{len(splits.train[0])}"
     if as_published:
         contests = [dataclasses.replace(contests[0], arms=contests[0].arms[:3])]
-    contests, left_out = narrowed(contests, arms)
+    names = [arm.name for one in contests for arm in one.arms]
+    contests = narrowed(contests, arms)
     rows: list[Row] = []
     for one in contests:
         work = partial(one_run, splits=splits, epochs=one.epochs, out=folder, device=device)
@@ -59,23 +69,16 @@ def run(
             "The last column is the paired difference to tuned plain training under the same augmentation.",
             "FLOPs do not show what normalization costs: benchmarks/lift_cost.py has the time of a step.",
         ],
-    } | ({"partial": f"without {', '.join(left_out)}"} if left_out else {})
+    } | without_arms(names, [row["model"] for row in rows])
 
 
-def narrowed(contests: Sequence[Contest], globs: str | None) -> tuple[list[Contest], list[str]]:
-    """The arms that one of ``globs``, separated by semicolons, matches, and the names of the others."""
-    if globs is None:
-        return list(contests), []
-
-    def wanted(arm: Entry) -> bool:
-        return any(fnmatchcase(arm.name, glob.strip()) for glob in globs.split(";"))
-
-    names = [arm.name for one in contests for arm in one.arms]
-    kept = [dataclasses.replace(one, arms=list(filter(wanted, one.arms))) for one in contests]
-    kept = [one for one in kept if one.arms]
-    if not kept:
-        raise ValueError(f"--arms {globs!r} matches none of {', '.join(names)}")
-    return kept, sorted(set(names) - {arm.name for one in kept for arm in one.arms})
+def narrowed(contests: Sequence[Contest], globs: str | None) -> list[Contest]:
+    """The contests with the arms that are asked for, where any are left."""
+    kept = selected_arms((arm.name for one in contests for arm in one.arms), globs)
+    narrow = (
+        dataclasses.replace(one, arms=[arm for arm in one.arms if arm.name in kept]) for one in contests
+    )
+    return [one for one in narrow if one.arms]
 
 
 def one_run(

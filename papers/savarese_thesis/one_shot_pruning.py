@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from papers.common.arms import Row
+from papers.common.arms import Row, selected_arms, without_arms
 from papers.common.cells import Cells
 from papers.common.protocol import Drops, protocol, thinned
 from papers.savarese_thesis.fair_table import METHODS, Case, table
@@ -83,10 +83,13 @@ def run(
     images: int | None = None,
     device: str | None = None,
     stand_in: bool = False,
+    arms: str | None = None,
 ) -> Row:
     """Both networks with every method at every sparsity; the stand-in tunes each with six trials."""
     numbers = seeds or 3
     if stand_in:
+        if arms is not None:
+            raise ValueError("--arms takes some of the paper's arms, --stand-in none of them: pass one")
         case = small_case(data)
         case = dataclasses.replace(case, setting=sized(case.setting, epochs, images, device))
         cells = Cells(out / "one-shot-pruning.jsonl")
@@ -95,16 +98,24 @@ def run(
         )
     setting = resnet20(data, PUBLISHED, "SGD")
     vgg = dataclasses.replace(setting, title="VGG-16, CIFAR-10", make=VGG16)
+    networks = {
+        name: sized(one, epochs, images, device)
+        for name, one in {"ResNet-20": setting, "VGG-16": vgg}.items()
+    }
+    every = [f"{name}: {arm}" for name, one in networks.items() for arm in ways(one)]
+    kept = selected_arms(every, arms)
     rows: list[Row] = []
     left: dict[str, float] = {}
-    for name, one in {"ResNet-20": setting, "VGG-16": vgg}.items():
-        small = sized(one, epochs, images, device)
-        trials = side_by_side(small, ways(small), numbers, out / "one-shot-published.jsonl")
+    for name, one in networks.items():
+        chosen = {arm: recipe for arm, recipe in ways(one).items() if f"{name}: {arm}" in kept}
+        if not chosen:
+            continue
+        trials = side_by_side(one, chosen, numbers, out / "one-shot-published.jsonl")
         left |= {f"sparsest, {name}, {kind}": zeros for kind, zeros in sparsest(trials).items()}
         rows += [row | {"method": f"{name}: {row['method']}"} for row in trials]
     listed = ", ".join(f"{key.removeprefix('sparsest, ')} {zeros:.1f} %" for key, zeros in left.items())
-    small = sized(setting, epochs, images, device)
     return as_record(
-        "One-shot pruning", "Figures 4.1–4.2, Table 4.1", small, stand_in, rows,
+        "One-shot pruning", "Figures 4.1–4.2, Table 4.1", networks["ResNet-20"], stand_in, rows,
         finding=f"Most zeros within two points of the dense network: {listed or 'none'}.", **left,
+        **without_arms(every, kept),
     )  # fmt: skip

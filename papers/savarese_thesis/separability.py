@@ -16,8 +16,8 @@ from papers.savarese_thesis.short_trainings import Workload, trained
 from torchlift.optim import AvaGrad
 
 METHODS = {"Adam": Adam, "AvaGrad": AvaGrad}
-RATES = [10.0**k for k in range(-5, 4)]
-EPSILONS = [10.0**k for k in range(-8, 3, 2)]
+RATES = [10.0**k for k in range(-4, 6)]
+EPSILONS = [10.0**k for k in range(-8, 5, 2)]
 PAPER_RATES = [base * 10.0**k for k in range(-6, 4) for base in (1.0, 5.0)] + [5e-7]
 PAPER_EPSILONS = [base * 10.0**k for k in range(-8, 2) for base in (1.0, 2.0)] + [100.0]
 
@@ -54,6 +54,12 @@ def run(
         "finding": "Decades over which the best α spreads: " + ", ".join(map(spoken, rows)) + ".",
         "scale": trained_for,
         "stand_in": stand_in,
+        "on the edge of the grid": [
+            f"α at ε {eps:g} of {name} on {task}"
+            for (task, name), cells in grids.items()
+            for eps, rate in best_by_epsilon(cells).items()
+            if rate in ends(cells)
+        ],
         "seeds": list(numbers),
         "machine": machine(),
         "columns": list(rows[0]),
@@ -108,6 +114,12 @@ def best_by_epsilon(cells: Grid) -> dict[float, float]:
         eps: min((lr for lr, other in cells if other == eps), key=lambda lr: cells[lr, eps])
         for eps in epsilons
     }
+
+
+def ends(cells: Grid) -> tuple[float, float]:
+    """The smallest and the largest rate of a grid."""
+    rates = [lr for lr, _ in cells]
+    return min(rates), max(rates)
 
 
 def summary(task: str, method: str, cells: Grid) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from papers.common.arms import Row
+from papers.common.arms import Row, selected_arms, without_arms
 from papers.common.protocol import thinned
 from papers.savarese_thesis.precision_runs import (
     Bench,
@@ -40,6 +40,7 @@ def run(
     images: int | None = None,
     device: str | None = None,
     stand_in: bool = False,
+    arms: str | None = None,
 ) -> Row:
     """Three trials for every method at its larger size, then every size on every seed, at equal cost."""
     full = not stand_in
@@ -52,12 +53,15 @@ def run(
                 name, lambda trial, make=make, large=bits[-1]: make(trial, large), trials
             )
             ways |= {f"{name}, {size:g}": make(chosen[name], size) for size in bits}
-    rows = bench.runs({"float": None} | ways, seeds or 3)
+    ways = {"float": None} | ways
+    chosen_ways = {name: ways[name] for name in selected_arms(ways, arms)}
+    rows = bench.runs(chosen_ways, seeds or 3)
     table = means(rows)
     return as_record(
         "Learned precision", "Table 5.1, Figures 5.3 and 5.6", setting, full, rows,
         finding=finding(table), sizes=sizes(table), curves=layers(rows), x_label="layer", chosen=chosen,
         notes=[f"The thesis, ResNet-20, 650 epochs: {THESIS}.", "Curves: bits per weight by layer."],
+        **without_arms(ways, chosen_ways),
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from papers.common.arms import Row
+from papers.common.arms import Row, selected_arms, without_arms
 from papers.common.protocol import thinned
 from papers.savarese_thesis.pruning_runs import (
     Setting,
@@ -70,15 +70,18 @@ def run(
     images: int | None = None,
     device: str | None = None,
     stand_in: bool = False,
+    arms: str | None = None,
 ) -> Row:
     """Every search on every seed; each ticket trained as long as a round, beside the dense network."""
     training = sized(setting(stand_in, data), epochs, images, device)
     ways = small_searches(training) if stand_in else searches(training)
-    trials = side_by_side(training, ways, seeds or 3, out / "ticket-search.jsonl")
+    chosen = {name: ways[name] for name in selected_arms(ways, arms)}
+    trials = side_by_side(training, chosen, seeds or 3, out / "ticket-search.jsonl")
     left = {f"left, {kind}": 100 * share for kind, share in sparsest(trials).items()}
     return as_record(
         "Ticket search", "Figures 4.3–4.4, Table 4.2", training, stand_in, trials, finding=matching(trials),
         paper=PAPER, notes=[f"A ticket starts from the weights of epoch {training.rewind}."], **left,
+        **without_arms(ways, chosen),
     )  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """The reproduction entries of the optimizers, on tiny stand-ins for the data."""
 
+import math
 from functools import partial
 from statistics import fmean
 
@@ -91,6 +92,7 @@ def test_spread_and_price_of_a_coupled_and_a_separable_grid():
     assert separability.summary("", "", apart)["price of one α"] == 0
     assert separability.summary("", "", tied)["spread of best α, decades"] == 3
     assert separability.summary("", "", tied)["price of one α"] == 0.75
+    assert separability.ends(tied) == (1.0, 1000.0)
 
 
 def test_tuning_counts_trials_for_every_tuner(entry, monkeypatch):
@@ -107,12 +109,26 @@ def test_optimizer_table_has_all_ten_methods_with_the_thesis_beside_them(entry):
     result = entry("optimizers", seeds=2)
     rows = result["rows"]
     assert len(rows) == 20
-    ends = {
-        "α": optimizers.RATES[:: len(optimizers.RATES) - 1],
-        "ε": optimizers.EPSILONS[:: len(optimizers.EPSILONS) - 1],
-    }
-    edge = [row for row in rows for symbol, two in ends.items() if row[symbol] in two]
-    assert len(result["on the edge of the grid"]) == len(edge)
-    assert all(said in result["finding"] for said in result["on the edge of the grid"])
+    axes = {"α": optimizers.RATES, "ε": optimizers.EPSILONS}
+    outside = [
+        row
+        for row in rows
+        for symbol, axis in axes.items()
+        if row[symbol] is not None and not axis[0] <= row[symbol] <= axis[-1]
+    ]
+    assert len(result["best outside the grid"]) == len(outside)
+    assert all(said in result["finding"] for said in result["best outside the grid"])
     assert {row["method"] for row in rows} == set(optimizers.PAPER)
     assert all(0 <= row["test"]["mean"] <= 90 for row in rows)
+
+
+def test_a_search_goes_on_beyond_the_edge_of_its_grid():
+    """The least is at 1e5 and 1e-6, two steps and one step outside; a least inside is left alone."""
+
+    def value(lr, eps):
+        return abs(math.log10(lr) - 5) + abs(math.log10(eps) + 6) / 2
+
+    axes = [[1.0, 10.0, 100.0, 1000.0], [1e-4, 1e-2, 1.0]]
+    assert optimizers.bracketed(value, (1000.0, 1e-4), axes) == pytest.approx([1e5, 1e-6])
+    assert optimizers.bracketed(value, (10.0, 1e-2), axes) == (10.0, 1e-2)
+    assert optimizers.bracketed(value, (1.0, 1.0), [axes[0], [1.0]]) == (1.0, 1.0)

@@ -60,6 +60,13 @@ def test_every_method_has_as_many_trials_and_its_files_stand_in_one_figure(monke
     assert max(costs) < 1.1 * min(costs)
 
 
+def test_some_arms_are_run_alone_and_the_others_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(smol_cifar10, "published", tiny)
+    result = smol_cifar10.run(tmp_path, seeds=1, arms="float;LSQ*")
+    assert [row["method"] for row in result["rows"]] == ["float", "LSQ, 2"]
+    assert result["partial"].startswith("without BSQ; SMOL, 1e-06; SMOL, ")
+
+
 def test_shuffled_precisions_are_the_same_precisions_in_other_places(monkeypatch, tmp_path):
     torch.manual_seed(0)
     layer = nn.Linear(8, 8)

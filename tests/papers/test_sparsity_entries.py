@@ -16,6 +16,7 @@ from papers.savarese_thesis import (
     one_shot_resnet,
     one_shot_vit,
     pruning_runs,
+    ticket_search,
 )
 from torchlift.data import Splits
 from torchlift.models import MLP
@@ -73,6 +74,31 @@ def test_an_entry_tells_a_table_and_curves_and_goes_on_where_it_was(name, monkey
     assert reproduction_page(first).title == first["title"]
     monkeypatch.setattr(pruning_runs, "trial", again)
     assert module.run(tmp_path, seeds=2, stand_in=True)["trials"] == first["trials"]
+
+
+def told(setting, ways, seeds, record):
+    """Rows that say no more than which runs there would be."""
+    numbers = {"sparsity": 0.5, "accuracy": 0.5, "seconds": 0.0, "layers": {}}
+    return [{"method": name, "seed": seed, **numbers} for name in ("dense", *ways) for seed in range(seeds)]
+
+
+@pytest.mark.parametrize(
+    ("module", "globs", "methods"),
+    [
+        (one_shot_pruning, "ResNet-20: CS*;ResNet-20: GMP*", {"dense", "CS, s_init -0.05", "GMP, 0.944"}),
+        (ticket_search, "CS*;IMP, *", {"dense", "CS, s_init 0", "IMP, round 1"}),
+    ],
+)
+def test_some_arms_are_run_alone_and_the_others_named(module, globs, methods, monkeypatch, tmp_path):
+    monkeypatch.setattr(pruning_runs, "load", images)
+    monkeypatch.setattr(module, "side_by_side", told)
+    some = module.run(tmp_path, seeds=1, epochs=1, images=4, arms=globs)
+    assert {row["method"].removeprefix("ResNet-20: ") for row in some["rows"]} == methods
+    assert some["partial"].startswith("without ")
+    assert not set(some["partial"].removeprefix("without ").split("; ")) & methods
+    assert "partial" not in module.run(tmp_path, seeds=1, epochs=1, images=4)
+    with pytest.raises(ValueError, match="matches none of"):
+        module.run(tmp_path, seeds=1, epochs=1, images=4, arms="ACS*")
 
 
 NAMES = ("dense", "CS", "CS of the source", "MP")
