@@ -1,12 +1,11 @@
 """Finished measurements of a run, kept in a journal."""
 
-import pickle
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torchlift.experiments.executors import as_bytes, current, run_all
+from torchlift.experiments.executors import current, run_all
 from torchlift.journal import Journal
 
 Jobs = Mapping[str, Callable[[], Any]]
@@ -30,26 +29,15 @@ class Cells:
     def all(self, jobs: Jobs) -> list[Any]:
         """The values of all keys, in their order; what is new is shared by --jobs or --executor.
 
-        The new jobs go into one file, for they share their data; a worker takes them out of it by their keys
-        and writes what it has finished into the journal.
+        A worker writes what it has finished into the journal.
         """
         new = {key: compute for key, compute in jobs.items() if key not in self.values}
         if current(None) is not None and new:
-            journal = self.journal.path.resolve()
-            file = journal.with_suffix(".jobs")
-            file.write_bytes(as_bytes(new))
-            self.values |= zip(new, run_all(partial(finished, journal, file), new), strict=True)
-            file.unlink()
+            work = partial(finished, self.journal.path.resolve())
+            self.values |= zip(new, run_all(work, new.items()), strict=True)
         return [self.get(key, compute) for key, compute in jobs.items()]
 
 
-def finished(journal: Path, file: Path, key: str) -> Any:
+def finished(journal: Path, job: tuple[str, Callable[[], Any]]) -> Any:
     """In a worker: one cell, computed unless another worker has it."""
-    return Cells(journal).get(key, loaded(file, file.stat().st_mtime_ns)[key])
-
-
-@cache
-def loaded(file: Path, written: int) -> Jobs:
-    """The jobs of a file, read once in a process."""
-    del written
-    return pickle.loads(file.read_bytes())
+    return Cells(journal).get(*job)

@@ -44,13 +44,14 @@ class Judge:
     spread: Tensor
 
     @classmethod
-    def trained(cls, data: Splits, epochs: float, out: Path) -> "Judge":
+    def trained(cls, data: Splits, epochs: float, out: Path, device: str | None = None) -> "Judge":
         """LeNet-5 on the same images."""
         torch.manual_seed(0)
         net = tl.fit(
             LeNet5((data.shape[0], 32, 32), init="xavier"), data.train, epochs=epochs, schedule="cosine",
             optimizer=partial(torch.optim.Adam, lr=2e-3), out=out, resume=True, progress=False,
-        ).model  # fmt: skip
+            device=device or "auto",
+        ).model.cpu()  # fmt: skip
         assert isinstance(net, LeNet5)
         return cls(net.eval(), *moments(features(net, data.test[0])))
 
@@ -172,7 +173,8 @@ def run(
     full = not stand_in
     training = sized(setting(full, data), epochs, images, device)
     home = out / f"smol-dcgan-{training.epochs:g}-{len(training.data.train[0])}"
-    judge = Judge.trained(training.data, (30 / 160 if full else 1.0) * training.epochs, home / "judge")
+    length = training.epochs * (30 / 160 if full else 1.0)
+    judge = Judge.trained(training.data, length, home / "judge", device)
     cells = Cells(home / "cells.jsonl")
     rows = cells.all(
         {

@@ -132,3 +132,9 @@ def test_a_search_goes_on_beyond_the_edge_of_its_grid():
     assert optimizers.bracketed(value, (1000.0, 1e-4), axes) == pytest.approx([1e5, 1e-6])
     assert optimizers.bracketed(value, (10.0, 1e-2), axes) == (10.0, 1e-2)
     assert optimizers.bracketed(value, (1.0, 1.0), [axes[0], [1.0]]) == (1.0, 1.0)
+
+
+def test_every_method_has_the_same_weight_decay():
+    for name, make in optimizers.methods().items():
+        optimizer = make([torch.nn.Parameter(torch.ones(1))], lr=0.1, eps=1e-8, weight_decay=0.25)
+        assert optimizer.defaults["weight_decay"] == 0.25, name

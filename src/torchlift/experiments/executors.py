@@ -8,6 +8,7 @@ import concurrent.futures
 import contextlib
 import contextvars
 import importlib.util
+import io
 import logging
 import multiprocessing
 import os
@@ -18,7 +19,9 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from torchlift.errors import LostWorkerError, TorchliftError
 
@@ -36,6 +39,12 @@ LOST = {
 """Errors, by the names of their classes, that tell of the worker and not of the job."""
 ONE = threading.Lock()
 """One job at a time in a process: jobs seed torch's random streams, which all threads share."""
+
+LARGE = 2**16
+"""Bytes from which an array is packed apart from the jobs it is in."""
+
+Payload = tuple[bytes, dict[int, bytes]]
+"""A job, and the large arrays in it, which it shares with others."""
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -79,7 +88,8 @@ def run_all(function: Callable[[J], R], jobs: Iterable[J], executor: Executor = 
     with opened(current(executor)) as pool:
         if pool is None:
             return [function(job) for job in listed]
-        payloads = {number: as_bytes((function, job)) for number, job in enumerate(listed)}
+        packer = Packer()
+        payloads = {number: packer.packed((function, job)) for number, job in enumerate(listed)}
         done: dict[int, R] = {}
         for attempt in range(ATTEMPTS):
             left = {number: payload for number, payload in payloads.items() if number not in done}
@@ -93,7 +103,7 @@ def run_all(function: Callable[[J], R], jobs: Iterable[J], executor: Executor = 
     )
 
 
-def collect(left: dict[int, bytes], pool: Submits, done: dict[int, Any]) -> str | None:
+def collect(left: dict[int, Payload], pool: Submits, done: dict[int, Any]) -> str | None:
     """Submit, wait, and fill ``done``; what was said when a worker was lost."""
     lost: str | None = None
     futures: dict[int, Any] = {}
@@ -130,26 +140,71 @@ def last_line(traceback: str) -> str:
     return lines[(notes[0] if notes else len(lines)) - 1]
 
 
-def invoke(payload: bytes) -> bytes:
+def invoke(payload: Payload) -> bytes:
     """In a worker: one job."""
     with ONE:
-        function, job = pickle.loads(payload)
+        function, job = unpacked(payload)
         return as_bytes(function(job))
 
 
-def as_bytes(value: Any) -> bytes:
+def as_bytes(value: Any, persistent_id: Callable[[Any], Any] | None = None) -> bytes:
     """A job or its result as bytes: with cloudpickle where it is there, which also takes lambdas."""
-    try:
-        if importlib.util.find_spec("cloudpickle") is not None:
-            import cloudpickle
+    kind = pickle.Pickler
+    if importlib.util.find_spec("cloudpickle") is not None:
+        import cloudpickle
 
-            return cloudpickle.dumps(value)
-        return pickle.dumps(value)
+        kind = cloudpickle.Pickler
+    file = io.BytesIO()
+    pickler = kind(file)
+    if persistent_id is not None:
+        pickler.persistent_id = persistent_id
+    try:
+        pickler.dump(value)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise TorchliftError(
             f"executor= sends models, recipes and data to other processes, which cannot be done: {reason}."
         ) from error
+    return file.getvalue()
+
+
+class Packer:
+    """Jobs as bytes: a large array that several have in common is packed once, without its whole storage."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[int, tuple[Any, bytes]] = {}
+        """By their identity: the array, so that it stays, and its bytes."""
+
+    def packed(self, job: Any) -> Payload:
+        """A job, and the bytes of the arrays in it."""
+        used: dict[int, bytes] = {}
+
+        def persistent_id(value: Any) -> int | None:
+            if not stands_apart(value):
+                return None
+            key = id(value)
+            if key not in self.arrays:
+                self.arrays[key] = value, as_bytes(value.clone() if isinstance(value, Tensor) else value)
+            used[key] = self.arrays[key][1]
+            return key
+
+        return as_bytes(job, persistent_id), used
+
+
+def stands_apart(value: Any) -> bool:
+    """Whether a value of a job is a large array of numbers: data, not weights."""
+    if type(value) is Tensor:
+        return value.layout is torch.strided and not value.requires_grad and value.nbytes >= LARGE
+    return type(value) is np.ndarray and value.dtype != object and value.nbytes >= LARGE
+
+
+def unpacked(payload: Payload) -> Any:
+    """A job, each of its arrays loaded once."""
+    job, arrays = payload
+    loaded = {key: pickle.loads(one) for key, one in arrays.items()}
+    unpickler = pickle.Unpickler(io.BytesIO(job))
+    unpickler.persistent_load = loaded.__getitem__
+    return unpickler.load()
 
 
 class Processes:
@@ -161,7 +216,7 @@ class Processes:
         """How many were submitted."""
         self.pool: concurrent.futures.ProcessPoolExecutor | None = None
 
-    def submit(self, function: Callable[[bytes], bytes], payload: bytes) -> Any:
+    def submit(self, function: Callable[[Payload], bytes], payload: Payload) -> Any:
         """A future."""
         self.jobs += 1
         try:
