@@ -20,10 +20,10 @@ import no_waiting  # noqa: F401
 LOADED = [
     "torch",
     "torch._dynamo",  # torch loads it with the first optimizer
-    "torchlift.train.run.fit",
+    "torchlift.train.run",
     "torchlift.deploy",
     "torchlift.report",
-    "torchlift.cli.program",
+    "torchlift.cli",
 ]
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(LOADED)

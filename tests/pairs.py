@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import torchlift as tl
 from torchlift.core import Lift, nodes
 from torchlift.errors import TorchliftError
-from torchlift.methods.recipe import Recipe
+from torchlift.methods import Recipe
 from torchlift.recipes import Chain
 
 EPOCHS = 4.0

@@ -32,7 +32,7 @@ from torchlift.lifts import (
     StochasticMask,
     Templates,
 )
-from torchlift.testing import Steps, laws
+from torchlift.testing import LAWS, Steps
 
 EVERYWHERE: dict[str, Lift] = {
     "mask": SoftMask(variant="published", s_init=0.1),
@@ -87,12 +87,12 @@ NOT_SUPPORTED = {
 """What cannot be done right, and the reason that must be given."""
 
 TRIED = (
-    laws.starts_where_the_problem_is,
-    laws.comes_back_at_once,
-    laws.comes_back_plain,
-    laws.keeps_zeros,
-    laws.holds_each_tensor_once,
-    laws.reports_the_users_loss,
+    LAWS["starts_where_the_problem_is"],
+    LAWS["comes_back_at_once"],
+    LAWS["comes_back_plain"],
+    LAWS["keeps_zeros"],
+    LAWS["holds_each_tensor_once"],
+    LAWS["reports_the_users_loss"],
 )
 
 

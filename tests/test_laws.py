@@ -5,7 +5,7 @@ import pytest
 import forked  # noqa: F401  (loads torch once for all processes)
 from cases import case, rows
 from torchlift import testing
-from torchlift.testing.laws import LAWS
+from torchlift.testing import LAWS
 
 COMPILED = [
     ("mask", "mlp"),

@@ -38,7 +38,7 @@ from torchlift.lifts import (
     StochasticMask,
     Templates,
 )
-from torchlift.methods.recipe import Recipe
+from torchlift.methods import Recipe
 from torchlift.recipes import (
     Bsq,
     Chain,

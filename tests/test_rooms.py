@@ -189,7 +189,7 @@ def test_names_say_what_a_thing_is(folder: str) -> None:
 
 def test_every_kind_of_import_is_seen() -> None:
     source = (
-        "import os, numpy.linalg, torchlift.train.loop\n"
+        "import os, numpy.linalg, torchlift.train.until\n"
         "from torchlift import deploy, __version__\n"
         "from ..depth import critical\n"
         "from . import targets\n"

@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,10 @@ import torchlift as tl
 from torchlift.cli.config import RunConfig, read_config
 from torchlift.cli.flags import FitFlags, Training
 from torchlift.cli.pairs import merged_tables, parse_pairs, parse_value
+from torchlift.cli.searches import NamedRecipe, recipe_name
+from torchlift.cli.session import one_recipe, several_recipes
+from torchlift.experiments.tune import parse_space
+from torchlift.experiments.tune.space import sort_values
 
 SCALARS = st.one_of(
     st.booleans(),
@@ -99,3 +104,21 @@ def test_wrong_flags_are_named(fails):
     fails("fit --epochs nan", "--epochs")
     fails("fit --set where", "--set takes key=value", "'where'")
     fails("fit --config none.toml", "none.toml", "No such file")
+
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+
+
+def config(name):
+    return read_config(Training(config=str(EXAMPLES / name)))
+
+
+def test_recipes_of_the_examples():
+    assert one_recipe(config("fit.toml")).where == "activation2"
+    assert list(several_recipes(config("compare.toml"))) == ["normalize", "sparse", "neural-lifting"]
+
+
+def test_space_of_the_example():
+    read = config("tune.toml")
+    parts = sort_values(parse_space(read.space), NamedRecipe(recipe_name(read)))
+    assert set(parts.recipe) == {"rank", "side"}

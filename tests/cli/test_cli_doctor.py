@@ -4,7 +4,6 @@ import json
 import os
 
 from torchlift import compare
-from torchlift.train.run.holder import me
 from train.run.runs import data, model
 from train.run.runs import run as small
 
@@ -64,11 +63,11 @@ def test_damage_and_leftovers_and_how_to_mend_them(run, tmp_path):
 
 
 def test_locks(run, tmp_path):
-    small(tmp_path / "a")
-    lock = tmp_path / "a" / ".lock"
-    lock.write_text(json.dumps(vars(me())))
+    lock, texts = tmp_path / "a" / ".lock", []
+    small(tmp_path / "a", listener=lambda row: texts.append(lock.read_text()))
+    lock.write_text(texts[0])
     assert f"locked by process {os.getpid()}" in checks(run, "a")["lock"]["detail"]
-    lock.write_text(json.dumps(vars(me()) | {"boot": "an earlier one"}))
+    lock.write_text(json.dumps(json.loads(texts[0]) | {"boot": "an earlier one"}))
     assert "which is gone" in checks(run, "a")["lock"]["detail"]
     lock.write_text("")
     assert "names no process" in checks(run, "a")["lock"]["detail"]

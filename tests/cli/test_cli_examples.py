@@ -5,30 +5,9 @@ from pathlib import Path
 import pytest
 
 from forked import python
-from torchlift.cli.config import read_config
-from torchlift.cli.flags import Training
-from torchlift.cli.searches import NamedRecipe, recipe_name
-from torchlift.cli.session import one_recipe, several_recipes
-from torchlift.experiments.tune import parse_space
-from torchlift.experiments.tune.space import sort_values
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = ROOT / "examples"
-
-
-def config(name):
-    return read_config(Training(config=str(EXAMPLES / name)))
-
-
-def test_recipes_of_the_examples():
-    assert one_recipe(config("fit.toml")).where == "activation2"
-    assert list(several_recipes(config("compare.toml"))) == ["normalize", "sparse", "neural-lifting"]
-
-
-def test_space_of_the_example():
-    read = config("tune.toml")
-    parts = sort_values(parse_space(read.space), NamedRecipe(recipe_name(read)))
-    assert set(parts.recipe) == {"rank", "side"}
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,12 @@
 """A single lift by its name: lift → fit → project, in fit, compare and tune alike."""
 
 import json
+import re
 from inspect import signature
 
 import pytest
 
 from torchlift import lifts
-from torchlift.cli.recipes import find_recipe, lift_names, make_recipe, recipe_names
 from torchlift.core import Lift
 
 FIT = "fit --model mlp --arg hidden=[8] --data blobs.npz --epochs 1 --out a"
@@ -41,27 +41,44 @@ def test_a_lift_is_tuned(run, blobs):
     assert json.loads(ran.out)["best"]["rank"] in (0.5, 2)
 
 
-@pytest.mark.parametrize("name", lift_names())
-def test_every_lift_is_made_by_name_or_says_what_it_needs(name):
-    maker = lift_names()[name]
-    needed = [field.name for field in signature(maker).parameters.values() if field.default is field.empty]
+def named(module, kind):
+    """The classes that a module exports, by their names on the command line."""
+    classes = [one for name in module.__all__ if isinstance(one := getattr(module, name), type)]
+    return {
+        re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", one.__name__).lower(): one
+        for one in classes
+        if issubclass(one, kind)
+    }
+
+
+LIFTS = named(lifts, Lift)
+
+
+@pytest.mark.parametrize("name", LIFTS)
+def test_every_lift_is_made_by_name_or_says_what_it_needs(fails, name):
+    """What is made is followed by the data, which are not there."""
+    fields = signature(LIFTS[name]).parameters.values()
+    needed = [field.name for field in fields if field.default is field.empty]
+    said = fails(f"fit --model mlp --data gone.npz --recipe {name}")
     if needed:
-        with pytest.raises(ValueError, match=f"{name} (needs|takes tensors as) .*{'|'.join(needed)}.*--"):
-            make_recipe(name, {})
+        assert re.search(f"{name} (needs|takes tensors as) .*{'|'.join(needed)}.*--", said)
     else:
-        assert make_recipe(name, {}) == maker()
+        assert "gone.npz is not there" in said
 
 
-def test_a_lift_with_what_it_needs():
-    assert make_recipe("lifter", {"where": "linear1", "kind": "conv"}) == lifts.Lifter("linear1", kind="conv")
+def test_a_lift_with_what_it_needs(run, blobs):
+    ran = run(f"{FIT} --recipe lifter --set where=linear1 --set width=4 --json")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["recipe"].startswith("Lifter(where='linear1', kind='mlp', width=4")
 
 
-def test_all_exported_lifts_have_names_and_none_is_that_of_a_recipe():
-    exported = [getattr(lifts, name) for name in lifts.__all__]
-    classes = {one for one in exported if isinstance(one, type) and issubclass(one, Lift)}
-    assert set(lift_names().values()) == classes
-    assert not set(lift_names()) & set(recipe_names())
-    assert find_recipe("soft-mask") is lifts.SoftMask
+def test_all_exported_lifts_have_names_and_none_is_that_of_a_recipe(fails):
+    said = fails("fit --model mlp --data gone.npz --recipe ?")
+    listed = re.search(r"recipes: (.*); lifts: (.*); or package", said)
+    assert listed is not None
+    whole, single = (set(names.split(", ")) for names in listed.groups())
+    assert single == set(LIFTS)
+    assert not whole & single
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,10 @@
 """demo, doctor, tune: thin shells, but each must work."""
 
+import importlib.metadata
 import json
 import tomllib
 
 import pytest
-
-from torchlift.cli import health
 
 
 def test_demo(run, tmp_path):
@@ -24,29 +23,38 @@ def test_demo(run, tmp_path):
 
 
 def test_doctor(run, monkeypatch, tmp_path):
-    ran = run("doctor --json")
-    assert ran.code == 0
-    checks = {check["name"]: check for check in json.loads(ran.out)["checks"]}
-    assert checks["torch"]["state"] == "ok"
-    assert checks["data"]["fix"] == "export TORCHLIFT_DATA=…"
+    actual = checks(run)
+    assert actual["torch"]["state"] == "ok"
+    assert actual["data"]["fix"] == "export TORCHLIFT_DATA=…"
     monkeypatch.setenv("TORCHLIFT_DATA", str(tmp_path))
     assert f"✓ data          {tmp_path}" in run("doctor").out
 
 
-def test_doctor_says_what_is_missing(monkeypatch):
-    monkeypatch.setattr(health, "version", lambda package: None)
-    assert health.extra("tune", ("optuna",)).fix == "pip install 'torchlift[tune]'"
-    assert [check.name for check in health.torch_checks()] == ["torch", "cores"]
+def checks(run):
+    """What ``doctor`` says of each thing."""
+    ran = run("doctor --json")
+    assert ran.code == 0
+    return {check["name"]: check for check in json.loads(ran.out)["checks"]}
 
 
-def test_doctor_warns_of_torchvision_beside_a_cpu_build(monkeypatch):
+def test_doctor_says_what_is_missing(run, monkeypatch):
+    def missing(package):
+        raise importlib.metadata.PackageNotFoundError(package)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    actual = checks(run)
+    assert actual["[tune]"]["state"] == "missing"
+    assert actual["[tune]"]["fix"] == "pip install 'torchlift[tune]'"
+    assert "torchvision" not in actual
+
+
+def test_doctor_warns_of_torchvision_beside_a_cpu_build(run, monkeypatch):
     import torch
 
-    monkeypatch.setattr(health, "version", lambda package: "0.99")
+    monkeypatch.setattr(importlib.metadata, "version", lambda package: "0.99")
     monkeypatch.setattr(torch.version, "cuda", None)
-    (check,) = [check for check in health.torch_checks() if check.name == "torchvision"]
-    assert check.state == "warning"
-    assert check.fix == "pip uninstall torchvision"
+    check = checks(run)["torchvision"]
+    assert (check["state"], check["fix"]) == ("warning", "pip uninstall torchvision")
 
 
 def test_doctor_fails_where_nothing_can_be_written(run, tmp_path):

@@ -16,7 +16,7 @@ from torchlift.core import Task, groups, masked_weights, masks_of, record_pruned
 from torchlift.core.stored import forget, levels_of, load_record_state, record_state, scale_rows
 from torchlift.errors import TorchliftError
 from torchlift.lifts import Expand, Rotate, SoftMask
-from torchlift.testing.laws import records_what_it_projects
+from torchlift.testing import LAWS
 
 LEVELS = torch.tensor([[3, 0, -1, 5], [2, -4, 0, 1], [0, 1, 7, -8]])
 ROWS = torch.tensor([[0.1], [0.3], [0.7]])
@@ -233,7 +233,7 @@ def test_a_cut_takes_the_rows_and_columns_of_records_along():
     ids=repr,
 )
 def test_the_law_of_records_on_what_has_no_row_of_its_own(lift):
-    records_what_it_projects(lift, *build("mlp"))
+    LAWS["records_what_it_projects"](lift, *build("mlp"))
 
 
 def test_a_mask_over_a_grid_has_both():

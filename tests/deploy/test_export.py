@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 import torchlift as tl
-from torchlift.channels.shrink import shrink
-from torchlift.deploy.exporting import export
+from torchlift.deploy import export, shrink
 
 onnxruntime = pytest.importorskip("onnxruntime")
 onnx = pytest.importorskip("onnx")

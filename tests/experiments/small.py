@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import torchlift as tl
 from torchlift.core import Fit
-from torchlift.methods.recipe import Recipe
+from torchlift.methods import Recipe
 
 
 def data(seed: int, n: int = 96) -> tuple[Tensor, Tensor]:

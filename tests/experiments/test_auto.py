@@ -40,7 +40,7 @@ from torchlift.experiments.halving import ETA, LAST, plan_rungs, promoted
 from torchlift.experiments.ledger import Ledger
 from torchlift.experiments.onward import rest_of
 from torchlift.experiments.step_times import differ_in_rates
-from torchlift.methods.recipe import Recipe
+from torchlift.methods import Recipe
 from torchlift.train.checkpoint import load_checkpoint
 from torchlift.train.run.labels import folder_name
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import torchlift as tl
-from torchlift.methods.recipe import Recipe
+from torchlift.methods import Recipe
 from torchlift.models import MLP
 from torchlift.recipes import BestOf, Chain, ContinuousSparsification, Plain, Rotated
 

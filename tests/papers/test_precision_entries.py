@@ -10,10 +10,8 @@ from torch import nn
 import torchlift as tl
 from papers.savarese_thesis import precision_runs, pruning_runs, smol_activations, smol_cifar10
 from papers.savarese_thesis.precision_runs import Setting, bits_of, grids
-from torchlift.core import store
-from torchlift.core.selection import named, select
+from torchlift.core import named, select, store
 from torchlift.data import Splits
-from torchlift.methods.precision.grids import as_levels
 from torchlift.models import MLP
 from torchlift.report import reproduction_page
 
@@ -70,8 +68,9 @@ def test_some_arms_are_run_alone_and_the_others_named(monkeypatch, tmp_path):
 def test_shuffled_precisions_are_the_same_precisions_in_other_places(monkeypatch, tmp_path):
     torch.manual_seed(0)
     layer = nn.Linear(8, 8)
-    record = as_levels(torch.randn(8, 8), torch.randint(0, 4, (8, 8)), 1.0)
-    store(layer, "weight", step=record.step, levels=record.levels)
+    precisions = torch.randint(0, 4, (8, 8))
+    levels = tl.lifts.precision.to_grid(torch.randn(8, 8), precisions) * 4  # of three bits at most
+    store(layer, "weight", step=torch.tensor(0.25), levels=levels)
     (bits, step), (same, _) = grids(layer, 1)["weight"], grids(layer, None)["weight"]
     assert step > 0
     assert torch.equal(bits.flatten().sort().values, same.flatten().sort().values)

@@ -16,7 +16,7 @@ from papers.savarese_thesis import (
 )
 from papers.savarese_thesis.precision_runs import Setting
 from torchlift.data import Splits
-from torchlift.models import MLP, dcgan, mobile
+from torchlift.models import MLP, shufflenet
 from torchlift.report import reproduction_page
 
 
@@ -30,12 +30,13 @@ def tiny(*_):
 def test_mobile_networks_are_the_papers():
     sizes = [sum(p.numel() for p in make().parameters()) for make in smol_mobile.LARGE.values()]
     assert sizes[0] == 3_504_872 - 990 * 1281  # the paper's 3.5 M, with ten classes for a thousand
-    assert mobile.Shuffled(8, 16, 2, 2)(torch.randn(2, 8, 6, 6)).shape == (2, 16, 3, 3)
 
 
 def test_groups_of_channels_are_shuffled():
+    first, block = shufflenet((16,), (2,), stem=8)[1:3]
+    assert first(torch.randn(2, 8, 6, 6)).shape == (2, 16, 3, 3)
     x = torch.randn(2, 16, 4, 4, requires_grad=True)
-    changed = mobile.Shuffled(16, 16, 1, 2)(x)[:, 0] - x[:, 0]
+    changed = block(x)[:, 0] - x[:, 0]
     (gradient,) = torch.autograd.grad(changed.square().sum(), x)
     assert bool(gradient[:, 8:].any())  # an output of the first group depends on inputs of the second
 
@@ -68,7 +69,7 @@ def test_each_player_has_the_gradient_of_its_own_loss():
     torch.manual_seed(1)
     smol_dcgan.game(gan, (x, x)).backward()
     torch.manual_seed(1)
-    fakes = twin.generator(torch.randn(6, dcgan.NOISE))
+    fakes = twin.generator(torch.randn(6, 64))
     judged = nn.functional.binary_cross_entropy_with_logits
     one, zero = torch.ones(6), torch.zeros(6)
     caught = judged(twin.discriminator(x), one) + judged(twin.discriminator(fakes.detach()), zero)

@@ -1,20 +1,10 @@
 """What a page tells of precisions: layers, histogram, trade-off, sizes."""
 
 import pytest
+from page_blocks import row, shown
 
 from torchlift import report
-from torchlift.report.story.precision import (
-    bits_trade_off,
-    histogram,
-    layer_bits,
-    precision_blocks,
-    size_scatter,
-)
-
-
-def row(phase, epoch, **more):
-    return {"fit": phase, "phase": phase, "epoch": epoch, "cost": float(epoch), **more}
-
+from torchlift.report import Bars, Scatter
 
 LAYERS = [
     {"name": "a", "entries": 10, "zeros": 5, "bits": {0: 5, 2: 5}},
@@ -24,12 +14,11 @@ LAYERS = [
 
 
 def test_layers_and_histogram():
-    (bars,) = layer_bits({"layers": LAYERS})
-    assert (bars.names, list(bars.series["bits"])) == (["a", "b"], [1.0, 4.0])
-    (bars,) = histogram({"layers": LAYERS})
-    assert bars.names == ["0 bits", "1 bit", "2 bits", "3 bits", "4 bits"]
-    assert list(bars.series["weights"]) == pytest.approx([500 / 14, 0, 500 / 14, 0, 400 / 14])
-    assert layer_bits({"layers": LAYERS[2:]}) == histogram({}) == []
+    layers, weights = shown("Precision", [], {"layers": LAYERS})
+    assert (layers.names, list(layers.series["bits"])) == (["a", "b"], [1.0, 4.0])
+    assert weights.names == ["0 bits", "1 bit", "2 bits", "3 bits", "4 bits"]
+    assert list(weights.series["weights"]) == pytest.approx([500 / 14, 0, 500 / 14, 0, 400 / 14])
+    assert shown("Precision", [], {"layers": LAYERS[2:]}) == []
 
 
 def test_the_trade_off_takes_the_quantized_network_where_it_is_known():
@@ -38,17 +27,21 @@ def test_the_trade_off_takes_the_quantized_network_where_it_is_known():
         row("noise", 2, bits=2.5, metric=0.9, projected_metric=0.7),
         row("finetune", 3, bits=2.0, metric=0.85),
     ]
-    (scatter,) = bits_trade_off(history, "accuracy")
+    (scatter,) = shown("Precision", history, {"metric": "accuracy"})
     assert [(one.name, list(one.x), list(one.y)) for one in scatter.points] == [
         ("noise", [7.0, 2.5], [0.3, 0.7]),
         ("finetune", [2.0], [0.85]),
     ]
-    assert bits_trade_off(history[2:], "accuracy") == []
-    assert precision_blocks([row("base", 1, metric=0.9)], {}, "accuracy") == []
+    assert shown("Precision", history[2:], {"metric": "accuracy"}) == []
+    assert shown("Precision", [row("base", 1, metric=0.9)], {}) == []
 
 
 def test_sizes_of_methods():
-    scatter = size_scatter({"SMOL": [(9000.0, 0.7, 0.01)], "LSQ": [(18000.0, 0.71, 0.02)]}, "accuracy")
+    sizes = {"SMOL": [(9000.0, 0.7, 0.01)], "LSQ": [(18000.0, 0.71, 0.02)]}
+    page = report.reproduction_page({"sizes": sizes, "y_label": "accuracy"})
+    (scatter,) = (
+        block for section in page.sections for block in section.blocks if isinstance(block, Scatter)
+    )
     assert [(one.name, one.x, one.y, one.y_error) for one in scatter.points] == [
         ("SMOL", [9.0], [0.7], [0.01]),
         ("LSQ", [18.0], [0.71], [0.02]),
@@ -56,5 +49,5 @@ def test_sizes_of_methods():
 
 
 def test_a_page_has_a_section_on_precision():
-    page = report.run_page([row("noise", 1, bits=3.0, metric=0.5)], {"layers": LAYERS, "metric": "accuracy"})
-    assert "Precision" in [section.title for section in page.sections]
+    blocks = shown("Precision", [row("noise", 1, bits=3.0, metric=0.5)], {"layers": LAYERS})
+    assert [type(block) for block in blocks] == [Bars, Bars]

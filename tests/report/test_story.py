@@ -6,7 +6,6 @@ import pytest
 import report_demo as demo
 
 from torchlift import report
-from torchlift.report.story.rows import curve, extras, mean_curve, phases
 
 
 def words(page):
@@ -62,11 +61,11 @@ def test_fits_are_parted_by_gaps_because_their_objectives_differ():
         {"fit": 0, "phase": "a", "cost": 3.0, "train_loss": math.inf},
         {"fit": 1, "phase": "a", "cost": 4.0, "train_loss": 1.0},
     ]
-    line = curve(rows, "train_loss", "train")
+    (chart,) = blocks(report.run_page(rows, {}), report.Chart)
+    (line,) = chart.lines
     assert list(line.x) == [1.0, 3.0, 3.0, 4.0]
     assert [y if math.isfinite(y) else None for y in line.y] == [3.0, None, None, 1.0]
-    assert [(phase.x0, phase.x1) for phase in phases(rows)] == [(0.0, 3.0), (3.0, 4.0)]
-    assert curve(rows, "valid_loss", "valid") is None
+    assert [(phase.x0, phase.x1) for phase in chart.phases] == [(0.0, 3.0), (3.0, 4.0)]
 
 
 def test_extras_are_the_numeric_keys_that_change():
@@ -74,19 +73,27 @@ def test_extras_are_the_numeric_keys_that_change():
         {"cost": 1, "gap": 1.0, "same": 2.0, "word": "x"},
         {"cost": 2, "gap": 0.5, "same": 2.0, "word": "y"},
     ]
-    assert extras(rows) == ["gap"]
+    charts = blocks(report.run_page(rows, {}), report.Chart)
+    assert [chart.title for chart in charts] == ["Gap"]
 
 
 def test_mean_curves_average_seeds_up_to_the_shortest():
     first = [{"cost": x, "metric": float(x)} for x in (1, 2, 3, 4)]
     second = [{"cost": x, "metric": 2.0 * x} for x in (2, 4, 6)]
-    line = mean_curve([first, second], "metric", "m")
+
+    def means(*seeds):
+        recipes = {"plain": {"history": list(seeds)}}
+        charts = blocks(report.comparison_page({"metric": "m", "recipes": recipes}), report.Chart)
+        return [line for chart in charts for line in chart.lines]
+
+    (line,) = means(first, second)
     assert list(line.x) == [2, 3, 4]
     assert list(line.y) == pytest.approx([3.0, 4.5, 6.0])
     sd = [(b - a) / math.sqrt(2) for a, b in ((2, 4), (3, 6), (4, 8))]
     assert [h - y for h, y in zip(line.high, line.y, strict=True)] == pytest.approx(sd)
-    assert mean_curve([first], "metric", "m").low is None
-    assert mean_curve([first, []], "loss", "m") is None
+    (alone,) = means(first)
+    assert alone.low is None
+    assert len(means(first, [])) == 1, "a seed without rows does not count"
 
 
 def test_a_comparison_page_reads_its_verdict_off_the_paired_interval():
@@ -194,30 +201,30 @@ def test_recipes_may_lack_anything_and_seeds_may_fail():
 
 def test_bits_per_parameter_are_those_of_one_parameter():
     """32 bits each, not the 2,251,072 of all together; a summary without parameters has no such card."""
-    from torchlift.report.story.run import model_cards
-
-    (cards,) = model_cards({"after": {"params": 70_346, "bits": 70_346 * 32}})
+    (cards,) = blocks(report.run_page([], {"after": {"params": 70_346, "bits": 70_346 * 32}}), report.Cards)
     assert [(card.label, card.value) for card in cards.cards] == [
         ("parameters", 70_346),
         ("bits per parameter", 32),
     ]
-    (cards,) = model_cards({"after": {"params": 0, "bits": 0}})
+    (cards,) = blocks(report.run_page([], {"after": {"params": 0, "bits": 0}}), report.Cards)
     assert [card.label for card in cards.cards] == ["parameters"]
 
 
 def test_a_band_of_accuracies_stays_a_share():
-    from torchlift.report.story.comparison import mean_charts
-
     rows = [
         [{"fit": 0, "cost": 1.0, "metric": value}, {"fit": 0, "cost": 2.0, "metric": value}]
         for value in (0.7, 1.0, 1.0)
     ]
-    chart, *_ = mean_charts({"metric": "accuracy"}, {"a": {"history": rows}}, {"a": 0})
-    (line,) = chart.lines
+
+    def band(metric):
+        results = {"metric": metric, "recipes": {"a": {"history": rows}}}
+        (chart,) = blocks(report.comparison_page(results), report.Chart)
+        return chart.lines[0]
+
+    line = band("accuracy")
     assert max(line.high) == 1.0
     assert min(line.low) == pytest.approx(0.9 - 0.1732, abs=1e-3)
-    errors, *_ = mean_charts({"metric": "error"}, {"a": {"history": rows}}, {"a": 0})
-    assert max(errors.lines[0].high) > 1.0, "nothing is known of other metrics"
+    assert max(band("error").high) > 1.0, "nothing is known of other metrics"
 
 
 def test_the_delivered_model_stands_beside_the_given_one():

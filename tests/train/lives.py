@@ -16,11 +16,11 @@ from pathlib import Path
 
 import torch
 import torch._dynamo  # torch loads it with the first optimizer: once, before the first life
+from safetensors.torch import load_file
 from torch import nn
 
 import torchlift as tl
 from torchlift import deploy, report  # noqa: F401  (loaded once, before the first life)
-from torchlift.train.checkpoint import load_checkpoint
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import every_recipe
@@ -104,7 +104,7 @@ def dies(child: int, after: float) -> bool:
 
 
 def same(one: Path, two: Path) -> bool:
-    a, b = load_checkpoint(one / "model.safetensors"), load_checkpoint(two / "model.safetensors")
+    a, b = load_file(one / "model.safetensors"), load_file(two / "model.safetensors")
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import ranks
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 import every_recipe
@@ -15,8 +16,7 @@ import forked
 import torchlift as tl
 from torchlift.errors import CheckpointError
 from torchlift.train import Interrupted
-from torchlift.train.checkpoint import load_checkpoint
-from torchlift.train.history import read_history
+from train.run.runs import stored_rows
 
 HERE = Path(__file__).parent
 LIFTED = ("contrastive", "contrastive sweeps", "isgm", "bcd", "bcd in one batch", "splitting")
@@ -76,12 +76,10 @@ def alone_and_by_two(root: Path, *which: str) -> dict[str, float]:
     apart: dict[str, float] = {}
     for folder in sorted((root / "one").iterdir()):
         paths = (folder, root / "two" / folder.name)
-        one, two = (load_checkpoint(path / "model.safetensors") for path in paths)
+        one, two = (load_file(path / "model.safetensors") for path in paths)
         assert one.keys() == two.keys()
         weights = max(float((one[key] - two[key]).abs().max()) for key in one)
-        first, second = (
-            [row["train_loss"] for row in read_history(path / "history.jsonl")] for path in paths
-        )
+        first, second = ([row["train_loss"] for row in stored_rows(path)] for path in paths)
         losses = max(abs(a - b) for a, b in zip(first, second, strict=True))
         apart[folder.name] = max(weights, losses)
     return apart

@@ -12,7 +12,6 @@ from torch.utils.data import DataLoader, IterableDataset, StackDataset, TensorDa
 import torchlift as tl
 from torchlift.errors import TorchliftError
 from torchlift.train import Callback
-from torchlift.train.engines import best_device
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(64, 4, generator=GENERATOR)
@@ -200,9 +199,10 @@ def test_a_run_with_another_teacher_is_another_run(tmp_path):
         fit(teacher=other, out=tmp_path, resume=True)
 
 
-def test_the_best_device_there_is(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="there is one")
+@pytest.mark.parametrize(("cuda", "best"), [(False, "mps"), (True, "cuda")])
+def test_a_gpu_of_either_kind_is_taken_where_there_is_one(monkeypatch, cuda, best):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    assert best_device() == "mps"
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert best_device() == "cuda"
+    with pytest.raises(TorchliftError, match=f"device '{best}' cannot be used"):
+        tl.fit(nn.Linear(4, 2), (X, Y), progress=False)

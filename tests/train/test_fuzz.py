@@ -17,7 +17,9 @@ from torchlift.errors import CheckpointError
 from torchlift.journal import Journal
 from torchlift.train.checkpoint import FORMAT, checkpoint_digest, load_checkpoint, save_checkpoint
 from torchlift.train.history import read_history
-from torchlift.train.run.record import arguments, headed, read_record, to_toml
+from torchlift.train.run import arguments
+from torchlift.train.run.record import differences, headed, read_record, to_toml
+from torchlift.train.run.values import as_toml_value, decode
 
 CORPUS = sorted((Path(__file__).parent / "corpus").iterdir())
 TREE = {
@@ -128,3 +130,32 @@ def test_what_guided_fuzzing_kept_is_read_or_raises(folder: Path) -> None:
     said = {TARGETS[folder.name](path.read_bytes()) for path in folder.iterdir()}
     assert said <= {"read", "raised"}
     assert "raised" in said
+
+
+PLAIN = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**60), 2**60)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=5)
+)
+VALUES = st.recursive(
+    PLAIN,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(
+            st.text(max_size=5) | st.sampled_from(["class", "none", "import"]), inner, max_size=3
+        )
+        | st.dictionaries(st.integers(), inner, max_size=2)
+    ),
+    max_leaves=8,
+)
+
+
+@given(VALUES)
+def test_any_setting_survives_toml(value: object) -> None:
+    record = headed("fit", "1", {"settings": {"x": as_toml_value(value)}})
+    stored = tomllib.loads(to_toml(record).decode())
+    assert not list(differences(record, stored))
+    assert decode(stored["settings"]["x"]) == value

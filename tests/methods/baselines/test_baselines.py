@@ -7,11 +7,10 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+from methods.single_node import node_of
 from torchlift.core import Task, groups
 from torchlift.errors import OrderError
 from torchlift.lifts import HardConcrete, Slim, SoftThreshold, StochasticMask
-from torchlift.methods.baselines.hard_concrete import concrete_sample, likely, stretched
-from torchlift.methods.baselines.soft_threshold import shrunken
 
 
 def task() -> Task:
@@ -22,15 +21,17 @@ def task() -> Task:
 def test_hard_concrete_matches_its_distribution():
     """P(z ≠ 0) = σ(log α − β log(−γ/ζ)), and z = 1 has the mass the stretch gives it."""
     torch.manual_seed(0)
-    logit = torch.full((200_000,), 0.3, dtype=torch.float64)
-    z = concrete_sample(logit)
     sigma = lambda v: 1 / (1 + math.exp(-v))
+    node = node_of(HardConcrete(keep=sigma(0.3), strength=1.0), torch.ones(400, 500, dtype=torch.float64))
+    z = node().detach()
     nonzero = sigma(0.3 - (2 / 3) * math.log(0.1 / 1.1))
     one = sigma(0.3 - (2 / 3) * math.log((1 - -0.1) / (1.1 - 1)))
     assert float((z != 0).double().mean()) == pytest.approx(nonzero, abs=0.005)
     assert float((z == 1).double().mean()) == pytest.approx(one, abs=0.005)
-    assert float(likely(logit[:1])) == pytest.approx(nonzero, abs=1e-9)
-    assert stretched(torch.tensor([0.0, 0.05, 0.5, 1.0])).tolist() == pytest.approx([0.0, 0.0, 0.5, 1.0])
+    assert float(node.penalty().detach()) / z.numel() == pytest.approx(nonzero, abs=1e-9)
+    with torch.no_grad():
+        node.logit[0, :4] = torch.tensor([0.0, 0.05, 0.5, 1.0]).logit()
+    assert node.eval()().detach()[0, :4].tolist() == pytest.approx([0.0, 0.0, 0.5, 1.0])
 
 
 def test_hard_concrete_pays_for_what_is_left_and_projects_to_its_middle():
@@ -94,8 +95,8 @@ def test_slimming_starts_at_the_weights_and_drops_the_least_factors(granularity)
 def test_soft_threshold_is_the_proximal_map():
     """sign(v) max(0, |v| − τ) minimizes ½(w − v)² + τ|w|."""
     torch.manual_seed(0)
-    v, s = torch.randn(200).double(), torch.tensor(0.2).double()
-    w, tau = shrunken(v, s), torch.sigmoid(s)
+    v = torch.randn(20, 10).double()
+    w, tau = node_of(SoftThreshold(s_init=0.2), v)().detach(), 1 / (1 + math.exp(-0.2))
     objective = lambda w: 0.5 * (w - v).square() + tau * w.abs()
     for step in (-1e-3, 1e-3):
         assert bool((objective(w) <= objective(w + step)).all())

@@ -1,18 +1,18 @@
 """Rivals of learned precision: forward and gradient of each against its paper's formulas, written out."""
 
+import copy
 import math
 
 import pytest
 import torch
 from torch import nn
 
-from torchlift.core import Task, anneal, constrain
+from methods.single_node import node_of
+from torchlift.core import Node, Problem, Task, anneal, constrain, nodes
 from torchlift.errors import TorchliftError
 from torchlift.lifts import BitPlanes, DoReFa, LearnedStep
-from torchlift.methods.baselines.bit_planes import Planes
-from torchlift.methods.baselines.bsq import Levels
-from torchlift.methods.baselines.dorefa import Squashed
-from torchlift.methods.baselines.learned_step import Stepped
+from torchlift.recipes import Bsq
+from torchlift.testing import Steps
 
 SHAPE = (7, 5)
 
@@ -30,7 +30,7 @@ def gradients(node: nn.Module) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
 @pytest.mark.parametrize("bits", [2, 3, 8])
 def test_dorefa(bits):
     w = weight()
-    node = Squashed(w, bits)
+    node = node_of(DoReFa(bits=bits), w)
     t, c, top = torch.tanh(w), float(w.abs().max()), 2**bits - 1
     m = float(t.abs().max())
     for i in range(7):
@@ -47,7 +47,7 @@ def test_dorefa(bits):
 
 def test_dorefa_at_one_bit_is_the_sign_times_the_mean():
     w = weight()
-    node = Squashed(w, 1)
+    node = node_of(DoReFa(bits=1), w)
     assert torch.allclose(node(), w.abs().mean() * torch.sign(w))
     seed, actual = gradients(node)
     assert torch.equal(actual["weight"], seed)
@@ -57,7 +57,7 @@ def test_dorefa_at_one_bit_is_the_sign_times_the_mean():
 def test_learned_step(bits):
     w = weight()
     w[0, :2] = torch.tensor([9.0, -9.0])  # beyond the range on both sides
-    node = Stepped(w, bits)
+    node = node_of(LearnedStep(bits=bits), w)
     low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
     s = 2 * float(w.abs().mean()) / math.sqrt(high)
     assert node.step.item() == pytest.approx(s)
@@ -71,13 +71,13 @@ def test_learned_step(bits):
     assert not bool(inside.all())
 
 
-def planes(bits: int = 4, price: float = 0.5) -> Planes:
-    return Planes(weight(), bits, price, 10)
+def planes(bits: int = 4, price: float = 0.5) -> Node:
+    return node_of(BitPlanes(bits=bits, strength=35 * price, rounds=10), weight())
 
 
 def test_bit_planes_start_at_the_rounded_weight_with_binary_planes():
     w = weight()
-    node = Planes(w, 4, 0.5, 10)
+    node = node_of(BitPlanes(bits=4, strength=0.5, rounds=10), w)
     c = float(w.abs().max()) / 15
     assert torch.allclose(node(), c * torch.round(w / c))
     assert set(node.positive.unique().tolist()) <= {0.0, 1.0}
@@ -97,7 +97,7 @@ def test_bit_planes_pay_for_every_plane():
     ]
     assert node.penalty().item() == pytest.approx(0.5 * 4 * 35 * sum(norms))
     lifted = BitPlanes(bits=4, strength=2.0).lift(Task(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))))
-    prices = [m.price for m in lifted.modules() if isinstance(m, Planes)]
+    prices = [node.price for _, node in nodes(lifted)]
     assert prices == [2.0 / 20] * 2
 
 
@@ -125,7 +125,7 @@ def test_requantizing_keeps_the_weight_and_drops_empty_planes():
 
 def test_planes_are_requantized_by_the_clock():
     lifted = BitPlanes(bits=3, rounds=10).lift(Task(nn.Linear(3, 4)))
-    node = next(m for m in lifted.modules() if isinstance(m, Planes))
+    ((_, node),) = nodes(lifted)
     with torch.no_grad():
         node.positive.mul_(0.9)
     anneal(lifted, 0.05)
@@ -135,8 +135,14 @@ def test_planes_are_requantized_by_the_clock():
 
 
 def test_levels_of_fine_tuning_are_those_the_planes_leave():
-    node = planes()
-    levels = Levels(node)
+    model, seen = nn.Linear(5, 7).double(), list[Problem]()
+
+    class Noting(Steps):
+        def __call__(self, problem: Problem, **settings: object) -> None:
+            seen.append(copy.deepcopy(problem))
+
+    Bsq(bits=4)(Task(model, "mse"), Noting((torch.randn(8, 5).double(), torch.randn(8, 7).double())))
+    node, levels = (node for problem in seen for _, node in nodes(problem))
     assert torch.allclose(levels(), node())
     with torch.no_grad():
         levels.weight.add_(torch.randn_like(levels.weight))

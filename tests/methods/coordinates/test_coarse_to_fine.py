@@ -1,11 +1,12 @@
 """Small inputs first, the same weights throughout."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 import torchlift as tl
-from torchlift.methods.coordinates.coarse_to_fine import shrink_input, shrink_positions
 
 
 class Vision(nn.Module):
@@ -30,16 +31,44 @@ def pictures(n: int = 64) -> tuple[Tensor, Tensor]:
     return x, (x.mean((1, 2, 3)) > 0).long()
 
 
-def test_pictures_are_averaged_and_texts_cut() -> None:
-    x = torch.arange(16.0).view(1, 1, 4, 4)
-    assert shrink_input(x, 0.5).flatten().tolist() == [2.5, 4.5, 10.5, 12.5]
-    assert torch.equal(shrink_input(x, 2), shrink_input(x, 0.5))
-    assert shrink_input(torch.arange(6).view(1, 6), 0.5).tolist() == [[0, 1, 2]]
+class Noting(nn.Module):
+    """Notes its inputs and its table of positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        positions = torch.cat([torch.full((1, 1, 1), 9.0), torch.arange(16.0).view(1, 16, 1)], 1)
+        self.pos, self.head = nn.Parameter(positions), nn.Linear(1, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        SEEN[:] = [*SEEN, (x[0].detach(), self.pos.detach())]
+        return self.head(x.flatten(1).mean(1, keepdim=True, dtype=torch.float32))
 
 
-def test_positions_are_averaged_and_the_class_token_stays() -> None:
-    table = torch.cat([torch.full((1, 1, 1), 9.0), torch.arange(16.0).view(1, 16, 1)], 1)
-    assert shrink_positions(table, 0.5).flatten().tolist() == [9, 2.5, 4.5, 10.5, 12.5]
+SEEN: list[tuple[Tensor, Tensor]] = []
+
+
+def smallest(x: Tensor, size: float) -> tuple[list[float], list[float]]:
+    """The smallest input and the smallest table that a model sees."""
+    SEEN.clear()
+    recipe = tl.recipes.CoarseToFine(sizes=(size, 1.0))
+    data = (x.expand(8, *x.shape[1:]), torch.arange(8) % 2)
+    tl.fit(Noting(), data, recipe=recipe, optimizer=STILL, epochs=2, progress=False)
+    pictures, tables = (min(column, key=torch.numel).flatten().tolist() for column in zip(*SEEN, strict=True))
+    return pictures, tables
+
+
+STILL = partial(torch.optim.SGD, lr=0.0)
+
+
+@pytest.mark.parametrize("size", [0.5, 2])
+def test_pictures_and_positions_are_averaged_and_the_class_token_stays(size: float) -> None:
+    picture, positions = smallest(torch.arange(16.0).view(1, 1, 4, 4), size)
+    assert picture == [2.5, 4.5, 10.5, 12.5]
+    assert positions == [9, 2.5, 4.5, 10.5, 12.5]
+
+
+def test_texts_are_cut() -> None:
+    assert smallest(torch.arange(6).view(1, 6), 0.5)[0] == [0, 1, 2]
 
 
 def test_a_vision_transformer_trains_at_two_sizes_and_stays_itself() -> None:

@@ -11,7 +11,6 @@ from torch.testing import assert_close
 from torchlift.core import Task, nodes
 from torchlift.errors import SelectionError, TorchliftError
 from torchlift.lifts import Expand, Normalize
-from torchlift.methods.coordinates.expand import plus_identity
 
 
 @pytest.fixture(autouse=True)
@@ -58,15 +57,17 @@ def test_merged_is_the_same_function_off_the_data(side):
 
 def test_the_formula_against_layers_applied_in_turn():
     """(I + B A) W x = W x + B (A (W x)), for matrices and for kernels."""
-    w, a, b = (torch.randn(*s, dtype=torch.float64) for s in ((5, 4), (3, 5), (5, 3)))
-    x = torch.randn(7, 4, dtype=torch.float64)
-    z = linear(x, w)
-    assert_close(linear(x, plus_identity(b, a, w, 0)), z + linear(linear(z, a), b))
-    kernel = torch.randn(5, 2, 3, 3, dtype=torch.float64)
-    maps = torch.randn(2, 2, 6, 6, dtype=torch.float64)
-    z = conv2d(maps, kernel)
-    expected = z + conv2d(conv2d(z, a[:, :, None, None]), b[:, :, None, None])
-    assert_close(conv2d(maps, plus_identity(b, a, kernel, 0)), expected)
+    lifted = Expand(side="out", rank=0.6).lift(
+        Task(nn.Sequential(nn.Linear(4, 5), nn.Conv2d(2, 5, 3)).double())
+    )
+    for parameter in lifted.parameters():
+        nn.init.normal_(parameter)
+    flat, spatial = (node for _, node in nodes(lifted))
+    x, maps = torch.randn(7, 4, dtype=torch.float64), torch.randn(2, 2, 6, 6, dtype=torch.float64)
+    z = linear(x, flat.weight)
+    assert_close(linear(x, flat()), z + linear(linear(z, flat.up["0"]), flat.down["0"]))
+    z, (a, b) = conv2d(maps, spatial.weight), (m["0"][:, :, None, None] for m in (spatial.up, spatial.down))
+    assert_close(conv2d(maps, spatial()), z + conv2d(conv2d(z, a), b))
 
 
 def test_one_gradient_step_is_preconditioned_descent():

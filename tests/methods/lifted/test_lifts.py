@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import torchlift as tl
 from torchlift import lifted
-from torchlift.testing import Steps, laws
+from torchlift.testing import LAWS, Steps
 
 GRADIENT: dict[str, lifted.StateLift] = {
     "contrastive": lifted.Contrastive(),
@@ -24,17 +24,17 @@ BLOCKS: dict[str, lifted.StateLift] = {
     "splitting": lifted.Splitting(),
 }
 LIFTS = GRADIENT | BLOCKS | {"soft": lifted.Soft()}
-LAWS = (
-    laws.leaves_its_input_alone,
-    laws.comes_back_plain,
-    laws.copies_are_free,
-    laws.comes_back_at_once,
-    laws.accepts_what_it_lifts,
-    laws.keeps_zeros,
-    laws.takes_a_lifted_problem_or_says_why,
-    laws.stays_in_double_precision,
-    laws.every_coordinate_learns,
-    laws.rebuilds_from_its_state,
+OBEYED = (
+    "leaves_its_input_alone",
+    "comes_back_plain",
+    "copies_are_free",
+    "comes_back_at_once",
+    "accepts_what_it_lifts",
+    "keeps_zeros",
+    "takes_a_lifted_problem_or_says_why",
+    "stays_in_double_precision",
+    "every_coordinate_learns",
+    "rebuilds_from_its_state",
 )
 
 
@@ -51,16 +51,16 @@ def task(name: str) -> tuple[tl.Task, tuple[Tensor, Tensor]]:
     )
 
 
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+@pytest.mark.parametrize("law", OBEYED)
 @pytest.mark.parametrize("name", [*GRADIENT, "soft"])
-def test_laws(name: str, law: laws.Law) -> None:
-    law(LIFTS[name], *task(name))
+def test_laws(name: str, law: str) -> None:
+    LAWS[law](LIFTS[name], *task(name))
 
 
-@pytest.mark.parametrize("law", [laws.comes_back_at_once, laws.accepts_what_it_lifts, laws.keeps_zeros])
+@pytest.mark.parametrize("law", ["comes_back_at_once", "accepts_what_it_lifts", "keeps_zeros"])
 @pytest.mark.parametrize("name", BLOCKS)
-def test_laws_of_blocks(name: str, law: laws.Law) -> None:
-    law(BLOCKS[name], *task(name))
+def test_laws_of_blocks(name: str, law: str) -> None:
+    LAWS[law](BLOCKS[name], *task(name))
 
 
 @pytest.mark.parametrize("name", LIFTS)

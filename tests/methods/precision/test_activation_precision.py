@@ -5,16 +5,10 @@ import torch
 from torch import nn
 
 import torchlift as tl
-from torchlift.core import Task
+from torchlift.core import Node, Task, nodes
 from torchlift.errors import NeedsFitError, TorchliftError
 from torchlift.lifts import ActivationPrecision, Pact
-from torchlift.methods.precision.activation_precision import (
-    GridActivation,
-    NoisyActivation,
-    Ranged,
-    quantized,
-)
-from torchlift.testing.laws import LAWS
+from torchlift.testing import LAWS
 
 
 def model() -> nn.Module:
@@ -35,8 +29,8 @@ def batch():
     return x, x[:, :3].argmax(1)
 
 
-def noisy(problem) -> list[NoisyActivation]:
-    return [m for m in problem.modules() if isinstance(m, NoisyActivation)]
+def noisy(problem) -> list[Node]:
+    return [node for _, node in nodes(problem)]
 
 
 @pytest.mark.parametrize("law", sorted(set(LAWS) - {"gradients_are_right"}))  # a draw: tested below
@@ -47,8 +41,7 @@ def test_laws(law, lift):
 
 def test_noise_is_half_the_range_times_the_limit():
     lift = ActivationPrecision(p_init=3, clip=5.0)
-    nodes = noisy(lift.lift(Task(model())).train())
-    for node, width in zip(nodes, (5.0, 1.0, 2.0, 6.0), strict=True):
+    for node, width in zip(noisy(lift.lift(Task(model())).train()), (5.0, 1.0, 2.0, 6.0), strict=True):
         x = torch.full((400, 100), 0.5)
         noise = (node(x) - node.inner(x)).detach()
         assert float(noise.abs().max()) <= width / 2 * 2**-2 + 1e-6
@@ -60,7 +53,8 @@ def test_noise_is_half_the_range_times_the_limit():
 @pytest.mark.parametrize("bits", [1, 2, 4])
 def test_pact_forward_and_gradient(bits):
     x = torch.randn(50, 6, dtype=torch.float64, requires_grad=True)
-    layer = GridActivation(Ranged(nn.ReLU(), 1.0), torch.tensor(bits)).double()
+    lift, task = Pact(bits=bits, clip=1.0), Task(nn.Sequential(nn.Linear(6, 6), nn.ReLU()).double(), "mse")
+    layer = lift.project(lift.lift(task)).model[1]
     seed = torch.randn_like(x)
     value = layer(x)
     top = 2**bits - 1
@@ -68,21 +62,24 @@ def test_pact_forward_and_gradient(bits):
     assert torch.allclose(value, torch.tensor(wanted, dtype=torch.float64))
     (value * seed).sum().backward()
     assert torch.equal(x.grad, seed * ((x > 0) & (x < 1)))
-    assert layer.ranged.alpha.grad.item() == pytest.approx(float(seed[x >= 1].sum()))
+    (alpha,) = layer.parameters()
+    assert alpha.grad.item() == pytest.approx(float(seed[x >= 1].sum()))
 
 
 def test_quantized_has_both_ends_and_a_gradient_of_one():
-    u = torch.linspace(-1, 1, 101, requires_grad=True)
-    value = quantized(u, torch.tensor(2), -1.0, 2.0)
+    lift, task = Pact(bits=2), Task(nn.Sequential(nn.Linear(6, 6), nn.Tanh()), "mse")
+    layer = lift.project(lift.lift(task)).model[1]
+    x = torch.linspace(-20, 20, 101, requires_grad=True)
+    value = layer(x)
     assert torch.allclose(value.unique(), torch.tensor([-1, -1 / 3, 1 / 3, 1]))
     value.sum().backward()
-    assert torch.equal(u.grad, torch.ones(101))
+    assert torch.allclose(x.grad, 1 - torch.tanh(x).square(), atol=1e-6)
 
 
 def test_units_have_precisions_of_their_own_and_the_file_keeps_them(tmp_path):
     recipe = ActivationPrecision(granularity="unit", strength=1e-3)
     result = tl.fit(model(), batch(), recipe=recipe, epochs=4, batch_size=16, progress=False)
-    layers = [m for m in result.model.modules() if isinstance(m, GridActivation)]
+    layers = [m for m in result.model.modules() if type(m).__name__ == "GridActivation"]
     assert [tuple(m.bits.shape) for m in layers] == [(8,)] * 4
     assert all(int(m.bits.min()) >= 1 and int(m.bits.max()) <= 16 for m in layers)
     tl.deploy.save(result.model, tmp_path / "m.tl")

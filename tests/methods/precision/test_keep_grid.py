@@ -15,7 +15,7 @@ from torchlift.errors import TorchliftError
 from torchlift.lifts import KeepGrid, Precision
 from torchlift.methods.precision.grids import as_levels, odd_levels, scaled_grid, units_of
 from torchlift.methods.precision.keep_grid import OnGrid, finalize
-from torchlift.testing.laws import LAWS
+from torchlift.testing import LAWS
 
 
 def task() -> Task:

@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 import torchlift as tl
-from torchlift.core import Task, constrain
+from methods.sparsity.sparse_runs import pruned
+from torchlift.core import Node, Stored, Task, constrain, nodes
 from torchlift.errors import TorchliftError
-from torchlift.lifts import Precision
-from torchlift.methods.precision.grids import as_levels, auto_scale, integer
-from torchlift.methods.precision.precision import Noisy, allocate, bits, logit, to_grid
-from torchlift.methods.sparsity.pruned_weights import dropped, magnitudes, prunable_weights
+from torchlift.lifts import Precision, precision
 
+allocate, bits, logit, to_grid = precision.allocate, precision.bits, precision.logit, precision.to_grid
 REAL = st.floats(-3, 3, width=32)
 
 
@@ -28,7 +27,7 @@ def grid(p: int) -> list[float]:
     ]
 
 
-def noisy(weight: torch.Tensor, **options) -> Noisy:
+def noisy(weight: torch.Tensor, **options) -> Node:
     return Precision(**options).node(weight)
 
 
@@ -56,8 +55,7 @@ def test_a_value_on_the_grid_says_its_precision():
     values = [v for p in range(1, 9) for v in grid(p)]
     assert len(set(values)) == len(values)
     bits = torch.tensor([q for q in range(1, 9) for _ in grid(q)] + [0])
-    record = as_levels(0.3 * torch.tensor([*values, 0.0]), bits, 0.3)
-    assert record.step == torch.tensor(0.3) / 128
+    record = Stored((128 * torch.tensor([*values, 0.0])).int(), torch.tensor(0.3) / 128)
     assert torch.equal(record.precision, bits.short())
 
 
@@ -90,24 +88,28 @@ def test_zero_precision_of_the_source():
 
 def test_the_functions_stand_where_the_lift_is():
     assert tl.lifts.precision.to_grid is to_grid
-    assert tl.lifts.precision.allocate is allocate
-    assert (tl.lifts.precision.bits, tl.lifts.precision.logit) == (bits, logit)
-    assert tl.lifts.Precision is Precision
+    assert tl.lifts.Precision is tl.lifts.precision.Precision
 
 
 def test_whole_bits():
-    p = torch.tensor([1.0, 1.9, 2.5, 3.51, 7.99999, 40.0])
-    assert integer(p, "floor").tolist() == [1, 1, 2, 3, 8, 16]
-    assert integer(p, "round").tolist() == [1, 2, 2, 4, 8, 16]
-    assert integer(p, "floor", (1, 2, 4, 8)).tolist() == [1, 1, 2, 2, 8, 8]
-    assert integer(p, "round", (1, 2, 4, 8)).tolist() == [1, 2, 2, 4, 8, 8]
-    assert integer(torch.tensor([1.2]), "floor", (2, 4)).tolist() == [2]
+    def whole(p: list[float], **options) -> list[int]:
+        node = noisy(torch.zeros(1, len(p), dtype=torch.float64), **options)
+        with torch.no_grad():
+            node.logit.copy_(logit(torch.tensor([p], dtype=torch.float64)))
+        return node.whole_bits()[0].tolist()
+
+    p = [1.0001, 1.9, 2.49, 3.51, 7.99999, 40.0]
+    assert whole(p, rounding="floor") == [1, 1, 2, 3, 8, 16]
+    assert whole(p, rounding="round") == [1, 2, 2, 4, 8, 16]
+    assert whole(p, rounding="floor", levels=(1, 2, 4, 8)) == [1, 1, 2, 2, 8, 8]
+    assert whole(p, rounding="round", levels=(1, 2, 4, 8)) == [1, 2, 2, 4, 8, 8]
+    assert whole([1.2], rounding="floor", levels=(2, 4)) == [2]
 
 
 def test_weights_are_clipped_to_their_range_after_a_step():
     task = Task(net())
     lifted = Precision(scale=0.5, p_init=3).lift(task)
-    node = next(m for m in lifted.modules() if isinstance(m, Noisy))
+    node = next(node for _, node in nodes(lifted))
     with torch.no_grad():
         node.weight.fill_(9.0)
         node.weight[0] = -9.0
@@ -180,14 +182,14 @@ def test_projected_weights_are_scale_times_grid_exactly(dtype, granularity):
 
 def test_the_scale_holds_all_but_a_weight_in_a_thousand():
     for w in (torch.randn(50, 40), torch.randn(50, 40) ** 3, torch.tensor([[0.1, -7.3, 0.0]])):
-        scale = auto_scale(w)
+        scale = float(noisy(w).scale)
         assert float((w.abs() > 2 * scale).float().mean()) <= 1e-3
-        assert scale >= 2 * float(w[w != 0].square().mean().sqrt())
-    assert auto_scale(torch.zeros(3, 3)) == 1.0
+        assert scale >= 1.999999 * float(w[w != 0].square().mean().sqrt())
+    assert noisy(torch.zeros(3, 3)).scale == 1.0
 
 
 def test_zeros_made_by_pruning_cost_nothing_and_stay():
-    task = dropped(Task(net()), magnitudes(prunable_weights(Task(net()), "*weight")), 0.7)
+    task = pruned(Task(net()), 0.7)
     masks = {n: p.detach() != 0 for n, p in task.model.named_parameters() if p.ndim > 1}
     lift = Precision(strength=1.0, zero=False)
     lifted = lift.lift(task)
@@ -281,4 +283,4 @@ def test_weights_that_cannot_be_quantized(task, message):
 def test_skipped_weights_stay_as_they_are():
     task = bad(complex_weight)
     lifted = Precision(skip="*0.weight").lift(task)
-    assert len([m for m in lifted.modules() if isinstance(m, Noisy)]) == 1
+    assert len(list(nodes(lifted))) == 1

@@ -8,13 +8,10 @@ import torch
 
 import torchlift as tl
 from methods.sparsity.sparse_runs import SGD, data, model, run
-from torchlift.core import Task
+from torchlift.core import Task, nodes
 from torchlift.errors import TorchliftError
-from torchlift.lifts import KeepGrid, Precision
-from torchlift.methods.precision.bit_targets import allocated_bits, noisy, steer
-from torchlift.methods.precision.precision import Noisy
+from torchlift.lifts import KeepGrid, Precision, precision
 from torchlift.recipes import Bsq, Chain, ContinuousSparsification, Smol
-from torchlift.train.optimizers import make_optimizer
 
 
 def chosen(net):
@@ -98,39 +95,27 @@ def test_hardware_bits_on_blocks():
     lift = Precision(granularity="block", size=8, levels=(1, 2, 4, 8))
     lifted = lift.lift(Task(model()))
     with torch.no_grad():
-        for node in noisy(lifted):
+        for _, node in nodes(lifted):
             node.logit.uniform_(-5, 2)
-    assert {int(p) for n in noisy(lifted) for p in n.precision().unique()} <= {0, 1, 2, 4, 8}
+    assert {int(p) for _, node in nodes(lifted) for p in node.precision().unique()} <= {0, 1, 2, 4, 8}
 
 
 def test_logits_have_adam_without_decay_beside_the_runs_optimizer():
-    lifted = Precision().lift(Task(model()))
-    optimizer = make_optimizer(lifted, partial(torch.optim.SGD, lr=0.1, weight_decay=0.1))
-    logits = {id(p) for n, p in lifted.named_parameters() if n.endswith("logit")}
-    kinds = {
-        type(inner).__name__: (group["lr"], group["weight_decay"], {id(p) for p in group["params"]} <= logits)
-        for inner in optimizer.optimizers
-        for group in inner.param_groups
-    }
-    assert kinds == {"SGD": (0.1, 0.1, False), "Adam": (1e-3, 0.0, True)}
+    """The price pushes a logit up by Adam's rate in every step; a decay would pull it down."""
+    lift, ends = Precision(p_init=1.2, strength=1e-2), list[tuple[torch.Tensor, torch.Tensor]]()
 
+    def recipe(task, fit):
+        lifted = lift.lift(task)
+        fit(lifted, name="noise", clip=None)
+        ends.extend((node.logit.detach(), node.weight.detach()) for _, node in nodes(lifted))
+        return lift.project(lifted)
 
-def test_a_price_is_raised_above_the_course_and_lowered_below():
-    lifted = Precision().lift(Task(model()))
-    steer(lifted, 1e-6, 2.0)
-    assert len({id(node.price[0]) for node in noisy(lifted)}) == 1
-    dial = noisy(lifted)[0].price[0]
-    dial.turn(0.5)  # nothing has moved: 8 bits are above the course
-    assert float(dial()) == pytest.approx(1.5e-6)
-    with torch.no_grad():
-        for node in noisy(lifted):
-            node.logit.fill_(6.0)
-    assert allocated_bits(noisy(lifted)) < 1.1
-    dial.turn(0.51)
-    assert 0.75e-6 <= float(dial()) < 1.5e-6
-    again = float(dial())
-    dial.turn(0.515)  # the same instant: nothing happens
-    assert float(dial()) == again
+    still = partial(torch.optim.SGD, lr=0.0, weight_decay=0.1)
+    run(recipe, epochs=5, optimizer=still, loss=lambda net, batch: 0 * net(batch[0]).sum())
+    steps, start = 5 * 4, precision.logit(1.2)
+    for (logit, weight), before in zip(ends, chosen(model()), strict=True):
+        assert torch.equal(weight, before)
+        torch.testing.assert_close(logit - start, torch.full_like(logit, steps * 1e-3), rtol=0.02, atol=0)
 
 
 def test_a_chain_of_zeros_and_bits_keeps_the_zeros():
@@ -184,7 +169,7 @@ def test_activations_are_on_their_grid_while_the_weights_are_tuned(tmp_path):
     result = run(Smol(bits=4, activations=True))
     kinds = [type(m).__name__ for m in result.model.modules()]
     assert "GridActivation" in kinds
-    assert not any(isinstance(m, Noisy) for m in result.model.modules())
+    assert not list(nodes(result.model))
     tl.deploy.save(result.model, tmp_path / "m.tl")
     x = data(16)[0]
     assert torch.equal(tl.deploy.load(tmp_path / "m.tl")(x), result.model(x))
@@ -234,14 +219,3 @@ def test_targets_that_cannot_be_had(recipe, message):
         run(recipe)
     assert "\n" not in str(error.value)
     assert str(error.value) == f"Smol is not for this model: {recipe.accepts(Task(model()))}"
-
-
-def test_what_the_last_shift_cannot_reach_is_said(monkeypatch):
-    import torchlift.methods.precision.smol as module
-
-    monkeypatch.setattr(module, "reachable_bits", lambda *_: 0.5)
-    with pytest.warns(UserWarning, match=r"bits=0.01; 1 is the least"):
-        run(Smol(bits=0.01, zero=False), epochs=2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        run(Smol(bits=2), epochs=2)

@@ -10,10 +10,7 @@ from methods.sparsity.sparse_runs import data, run
 from torchlift.core import Task, nodes
 from torchlift.errors import TorchliftError
 from torchlift.lifts import Normalize, Precision, Standardize
-from torchlift.methods.precision import precision
-from torchlift.methods.precision.bit_targets import allocated_bits, meet_bits, noisy
 from torchlift.recipes import Chain, ContinuousSparsification, Inside, MagnitudePruning, Smol
-from torchlift.targets import Target
 
 
 def plain() -> nn.Module:
@@ -85,25 +82,3 @@ def test_bad_settings_raise():
         reason = Inside(Normalize(), recipe).accepts(Task(bare, "cross_entropy"))
         assert reason is not None
         assert "without a bias" in reason
-
-
-def test_tensors_get_one_more_bit_where_the_target_allows():
-    """A shift of all precisions alone leaves a gap: of those it left, no tensor fits into what remains."""
-    lift = Precision(granularity="tensor", p_init=4.5)
-    lifted = lift.lift(Task(plain(), "cross_entropy"))
-    nodes_ = noisy(lifted)
-    with torch.no_grad():
-        for node, p in zip(nodes_, (4.2, 4.6, 4.9), strict=True):
-            node.logit.fill_(precision.logit(p))
-    meet_bits(lifted, lift, Target("bits", 4.3))
-    average_bits, low = allocated_bits(nodes_), min(node.shift for node in nodes_)
-    left = [node for node in nodes_ if node.shift == low]
-    assert len(left) < 3
-    assert average_bits <= 4.3
-    for node in left:
-        node.shift += 1.0
-        assert allocated_bits(nodes_) > 4.3
-        node.shift -= 1.0
-    for node in nodes_:
-        node.shift = low
-    assert allocated_bits(nodes_) < average_bits

@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 import torchlift as tl
-from torchlift.core import Task
-from torchlift.methods.sparsity.pruned_weights import prunable_weights, sparsity
+from torchlift.core import Task, matches, store
 
 SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
 
@@ -30,7 +29,19 @@ def run(recipe, epochs: float = 6, net: nn.Module | None = None, **settings):
 
 
 def zeros(net: nn.Module, where: str = "*weight") -> float:
-    return sparsity(prunable_weights(Task(net), where))
+    """The fraction of zeros among the matrices that a glob picks."""
+    chosen = [p.flatten() for name, p in net.named_parameters() if p.ndim > 1 and matches(name, where)]
+    return float((torch.cat(chosen) == 0).double().mean())
+
+
+def pruned(task: Task, fraction: float) -> Task:
+    """A copy in which the smallest entries of all matrices are zeros that later fits hold."""
+    task = copy.deepcopy(task)
+    matrices = {name: p for name, p in task.named_parameters() if p.ndim > 1}
+    sizes = torch.cat([p.detach().abs().flatten() for p in matrices.values()]).sort().values
+    for name, p in matrices.items():
+        store(task, name, kept=p.abs() >= sizes[round(fraction * len(sizes))])
+    return task
 
 
 class Scripted:

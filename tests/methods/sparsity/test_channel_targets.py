@@ -7,14 +7,12 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+import clocks
 import torchlift as tl
 from methods.sparsity.sparse_runs import model
 from torchlift.core import Task
-from torchlift.deploy import shrink
-from torchlift.deploy.measuring import count_macs, file_size
+from torchlift.deploy import measure, shrink
 from torchlift.errors import TorchliftError
-from torchlift.methods.sparsity import gates
-from torchlift.methods.sparsity.pruned_weights import prunable_weights
 from torchlift.models import ResNet
 from torchlift.recipes import ChannelPruning, ContinuousSparsification, IterativeMagnitude, MagnitudePruning
 
@@ -41,8 +39,8 @@ def size(net: nn.Module) -> int:
 
 COUNTS = {
     "parameters": lambda net: float(size(net)),
-    "macs": lambda net: float(count_macs(net.eval(), images()[0][:2])),
-    "bytes": lambda net: float(file_size(net)),
+    "macs": lambda net: float(measure(net, images()[0][:2], repeats=1).macs),
+    "bytes": lambda net: float(measure(net, images()[0][:2], repeats=1).file_bytes),
 }
 
 
@@ -71,20 +69,6 @@ def test_widths_of_a_learned_mask_are_multiples(options):
     widths = [m.out_channels for m in small.modules() if isinstance(m, nn.Conv2d)]
     assert all(width % 4 == 0 for width in widths)
     assert sum(widths) < sum(m.out_channels for m in net.modules() if isinstance(m, nn.Conv2d))
-
-
-def test_rounding_keeps_the_best():
-    scores = torch.tensor([5.0, 4.0, 3.0, 2.0, 1.0, 0.0])
-    dropped = torch.tensor([False, False, False, False, True, True])
-    assert gates.rounded_drops(dropped, scores, 3).tolist() == [False, False, False, True, True, True]
-    assert gates.rounded_drops(~torch.eye(6, dtype=torch.bool)[5], scores, 2).tolist() == [
-        False,
-        *[True] * 4,
-        False,
-    ]
-    assert torch.equal(gates.rounded_drops(dropped, scores, 4), dropped)  # six is no multiple of four
-    with pytest.raises(TorchliftError, match="round_to"):
-        ContinuousSparsification(round_to=4)
 
 
 def test_the_sparsity_of_the_whole_model_stands_beside_that_of_the_chosen_weights():
@@ -132,14 +116,12 @@ class Recurrent(nn.Module):
 
 def test_the_default_picks_recurrent_weights_too():
     torch.manual_seed(0)
-    task = Task(Recurrent())
-    assert {n.rpartition(".")[2] for n in prunable_weights(task, "*weight")} == {
-        "weight_ih_l0",
-        "weight_hh_l0",
-        "weight",
-    }
     x, y = torch.randn(32, 5, 8), torch.arange(32) % 2
-    result = tl.fit(task.model, (x, y), recipe=MagnitudePruning(0.9), epochs=2, optimizer=SGD, progress=False)
+    result = tl.fit(
+        Recurrent(), (x, y), recipe=MagnitudePruning(0.9), epochs=2, optimizer=SGD, progress=False
+    )
+    pruned = {name for name, record in result.stored.items() if not bool(record.kept.all())}
+    assert pruned == {"rnn.weight_ih_l0", "rnn.weight_hh_l0", "head.weight"}
     zeros = [float((p == 0).double().mean()) for n, p in result.model.named_parameters() if p.ndim > 1]
     assert sum(zeros) / len(zeros) > 0.5
     assert result.history[-1]["sparsity"] == pytest.approx(0.9, abs=0.01)
@@ -150,20 +132,16 @@ def test_iterative_pruning_removes_no_less_than_the_fraction():
     task, left = Task(model()), []
     for _ in range(3):
         task = IterativeMagnitude(fraction=0.145).cut(task)
-        left.append(sum(int((w != 0).sum()) for w in prunable_weights(task, "*weight").values()))
+        left.append(sum(int((w != 0).sum()) for w in task.parameters() if w.ndim > 1))
     assert left == [273, 233, 199]
 
 
 @pytest.mark.filterwarnings("ignore:every gate of")
-def test_latency_is_met_on_the_shrunken_model(monkeypatch):
+def test_latency_is_met_on_the_shrunken_model():
     """A clock that goes by parameters: what is measured is what is steered by."""
-
-    def clock(net: nn.Module, example: object, repeats: int, warmup: int) -> float:
-        return 1e-6 * size(net)
-
-    monkeypatch.setattr("torchlift.methods.sparsity.channel_targets.median_latency", clock)
     net = resnet()
     target = 0.5e-3 * size(net)  # milliseconds
-    result = run(ContinuousSparsification(granularity="channel", latency=target), net)
+    with clocks.by_parameters(1e-6):
+        result = run(ContinuousSparsification(granularity="channel", latency=target), net)
     assert 1e-3 * size(shrink(result.model, images()[0][:2])) == pytest.approx(target, rel=0.03)
     assert result.history[-1]["latency"] == pytest.approx(target, rel=0.03)

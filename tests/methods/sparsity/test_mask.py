@@ -17,6 +17,7 @@ from torchlift.errors import SelectionError, TorchliftError
 from torchlift.lifts import SoftMask
 from torchlift.methods.sparsity import gates
 from torchlift.methods.sparsity.switches import switches
+from torchlift.recipes import ContinuousSparsification
 
 CLOSED = {
     "sigmoid": lambda beta, s: 1 / (1 + math.exp(-beta * s)),
@@ -275,3 +276,44 @@ def test_lifting_costs_in_proportion_to_the_modules():
 
     calls(2)
     assert calls(240) < 2.2 * calls(120)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 3), min_size=4, max_size=9), st.integers(0, 1), st.integers(0, 1000))
+def test_gathering_is_the_transpose_of_spreading(index, dim, seed):
+    index = [*index, 0, 1, 2, 3]  # every gate has a slice
+    torch.manual_seed(seed)
+    shape = (len(index), 3) if dim == 0 else (3, len(index))
+    grain = gates.Slices(dim, tuple(index))
+    values, entries = torch.randn(4).double(), torch.randn(shape).double()
+    spread = gates.spread_tiles(values, shape, grain)
+    assert gates.tiles(shape, grain) == (4,)
+    assert_close((spread * entries).sum(), (values * gates.tile_sums(entries, grain)).sum())
+
+
+def test_a_closed_gate_takes_all_its_slices_in_all_its_weights():
+    torch.manual_seed(0)
+    task = Task(nn.Sequential(nn.Linear(2, 6), nn.ReLU(), nn.Linear(6, 1)), "mse")
+    groups = {"heads": {"*0.weight": (0, (0, 1, 2, 0, 1, 2)), "*0.bias": (0, (0, 1, 2, 0, 1, 2))}}
+    mask = SoftMask(where="*", granularity=groups)
+    lifted = mask.lift(task)
+    (switch,) = switches(lifted).values()
+    with torch.no_grad():
+        switch.logit.copy_(torch.tensor([1.0, -1.0, 1.0]))
+    plain = mask.project(lifted).model
+    assert (plain[0].weight == 0).all(1).tolist() == [False, True, False, False, True, False]
+    assert (plain[0].bias == 0).tolist() == [False, True, False, False, True, False]
+
+
+def test_rounding_keeps_the_best():
+    scores = torch.tensor([5.0, 4.0, 3.0, 2.0, 1.0, 0.0])
+    dropped = torch.tensor([False, False, False, False, True, True])
+    assert gates.rounded_drops(dropped, scores, 3).tolist() == [False, False, False, True, True, True]
+    assert gates.rounded_drops(~torch.eye(6, dtype=torch.bool)[5], scores, 2).tolist() == [
+        False,
+        *[True] * 4,
+        False,
+    ]
+    assert torch.equal(gates.rounded_drops(dropped, scores, 4), dropped)  # six is no multiple of four
+    with pytest.raises(TorchliftError, match="round_to"):
+        ContinuousSparsification(round_to=4)

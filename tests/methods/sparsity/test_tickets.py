@@ -7,7 +7,6 @@ from torch.testing import assert_close
 from methods.sparsity.sparse_runs import Scripted, model, run, zeros
 from torchlift.core import Task
 from torchlift.errors import TorchliftError
-from torchlift.methods.sparsity.tickets import published_rule, thesis_rule
 from torchlift.recipes import (
     IterativeMagnitude,
     IterativeStochastic,
@@ -16,14 +15,8 @@ from torchlift.recipes import (
 )
 
 
-def test_rules_between_rounds():
-    s = torch.tensor([-0.1, -0.001, 0.0, 0.02, 0.5])
-    assert_close(thesis_rule(s, 200.0, 0.05), torch.tensor([-20.0, -0.2, 0.0, 0.05, 0.05]))
-    assert_close(published_rule(s, 200.0, 0.05), torch.tensor([-0.1, -0.001, 0.0, 0.02, 0.05]))
-
-
-@pytest.mark.parametrize(("between", "low"), [("thesis", -10.0), ("published", -0.05)])
-def test_ticket_search_follows_algorithm_2(between, low):
+@pytest.mark.parametrize(("between", "factor"), [("thesis", 200.0), ("published", 1.0)])
+def test_ticket_search_follows_algorithm_2(between, factor):
     """Weights go on between rounds, s is lowered, the ticket starts from epoch k with its statistics."""
     fit, plain = Scripted(), Task(model())
     start = plain.model[0].weight.detach().clone()
@@ -33,8 +26,7 @@ def test_ticket_search_follows_algorithm_2(between, low):
     second = fit.seen[1][1]
     assert_close(second["nodes.model/0/weight.weight"], start + 2)
     logit = second["nodes.model/0/weight.switches.logit"]
-    assert float(logit.min()) == pytest.approx(low)
-    assert float(logit.max()) == pytest.approx(0.02)
+    assert_close(logit, (factor * torch.linspace(-0.05, 0.1, 256).view(32, 8)).clamp(max=0.02))
     assert fit.settings[1]["warm"].name == "round 1"
     begun = fit.seen[2][1]
     kept = torch.linspace(-0.05, 0.1, 256).view(32, 8) >= 0

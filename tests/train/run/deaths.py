@@ -11,6 +11,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import sys
 import time
 import traceback
@@ -20,14 +21,14 @@ from typing import Any
 
 import lightning_fabric  # noqa: F401  (loaded once, before the first life)
 import torch
+from torch import distributed
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import torchlift as tl
-from torchlift.testing.processes import free_port
-from torchlift.train.loop import Loop
 from train.run.faults import DATA, GONE, RAISED, VERBS, left, print_wrong, story
 from train.run.runs import data
 
@@ -76,7 +77,8 @@ def worker(verb: str, out: Path, counter: Counter, **how: bool) -> list[int]:
 
 def rank(verb: str, out: Path, counter: Counter, **how: bool) -> list[int]:
     """Exit codes of the two processes of a life; the second counts its steps."""
-    port = free_port()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
 
     def live(number: int) -> None:
         places = {
@@ -89,9 +91,9 @@ def rank(verb: str, out: Path, counter: Counter, **how: bool) -> list[int]:
         places |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "x"}
         os.environ.update({name: str(value) for name, value in places.items()})
         if number:
-            counted(Loop, "step", counter)
+            register_optimizer_step_pre_hook(lambda *_: counter())
         VERBS[verb](out, **how)
-        tl.train.engines.leave()
+        distributed.destroy_process_group()
 
     return ended([forked(lambda: live(0)), forked(lambda: live(1))])
 

@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 import torch._dynamo  # torch loads it with the first optimizer: once, before the first life
+from safetensors.torch import load_file
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -34,9 +35,7 @@ import torchlift as tl
 from experiments.test_search import DATA, SetWeight, linear
 from torchlift import deploy, report  # noqa: F401  (loaded once, before the first life)
 from torchlift.experiments.tune import Range, search
-from torchlift.train.checkpoint import load_checkpoint
-from torchlift.train.history import read_history
-from train.run.runs import data, model, run
+from train.run.runs import data, model, run, stored_rows
 
 WRITES = ("write", "fsync", "pwrite", "mkdir")
 OTHERS = ("replace", "unlink", "truncate", "ftruncate", "rmdir")
@@ -221,13 +220,9 @@ def story(verb: str, out: Path) -> Any:
         return done, actual["value"], actual["best"]
     runs: dict[str, Any] = {}
     for folder in sorted(path.parent for path in out.rglob("result.json")):
-        rows = [
-            {k: v for k, v in row.items() if k != "seconds"} for row in read_history(folder / "history.jsonl")
-        ]
+        rows = [{k: v for k, v in row.items() if k != "seconds"} for row in stored_rows(folder)]
         summary = json.loads((folder / "result.json").read_text())
-        weights = {
-            name: value.tolist() for name, value in load_checkpoint(folder / "model.safetensors").items()
-        }
+        weights = {name: value.tolist() for name, value in load_file(folder / "model.safetensors").items()}
         runs[str(folder.relative_to(out))] = (weights, rows, summary["cost"]["flops"], summary["results"])
     return runs
 

@@ -1,6 +1,8 @@
 """A run small enough to be repeated hundreds of times."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -26,9 +28,20 @@ def run(out: Path | None, net: nn.Module | None = None, **changes: object) -> tl
     return tl.fit(model() if net is None else net, train, valid, out=out, **settings)
 
 
+def mean_output(net: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    """A loss with a name."""
+    return net(batch[0]).mean()
+
+
 def same(one: nn.Module, two: nn.Module) -> bool:
     a, b = one.state_dict(), two.state_dict()
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def stored_rows(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a run's ``history.jsonl``, without the checksums of its lines."""
+    lines = (folder / "history.jsonl").read_text().splitlines()
+    return [{name: value for name, value in json.loads(line).items() if name != "crc"} for line in lines]
 
 
 def everything(folder: Path) -> dict[str, bytes]:

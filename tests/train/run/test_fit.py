@@ -35,19 +35,26 @@ def quick(problem: nn.Module | None = None, **changes: object) -> tl.Result:
 
 def test_it_is_the_hand_written_loop() -> None:
     """Same order, same steps: bit for bit what a page of PyTorch would do."""
-    from torchlift.train import rng
+    steps: list[tuple[torch.Tensor, torch.Tensor]] = []
 
-    net, (x, y) = model(), data()
+    def loss(net: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        if net.training:
+            steps.append(batch)
+        return nn.functional.cross_entropy(net(batch[0]), batch[1])
+
+    trained = quick(loss=loss, valid=None, epochs=3)
+    net, (x, _) = model(), data()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, fused=True)
-    for epoch in range(3):
-        key = rng.key(rng.key(0, 0), epoch)
-        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(key))
-        for index in order.split(32):
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(net(x[index]), y[index]).backward()
-            optimizer.step()
-    for mine, theirs in zip(quick().model.parameters(), net.parameters(), strict=True):
+    steps = steps[-12:]
+    for inputs, labels in steps:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(inputs), labels).backward()
+        optimizer.step()
+    for mine, theirs in zip(trained.model.parameters(), net.parameters(), strict=True):
         assert torch.equal(mine, theirs)
+    epochs = [torch.cat([inputs for inputs, _ in steps[first : first + 4]]) for first in (0, 4, 8)]
+    assert all(torch.equal(epoch.sort(0).values, x.sort(0).values) for epoch in epochs)
+    assert not torch.equal(epochs[0], epochs[1])
 
 
 def test_the_given_model_and_random_streams_are_left_alone() -> None:

@@ -10,10 +10,7 @@ from torch import nn
 
 import torchlift as tl
 from torchlift.errors import DataError, TorchliftError
-from torchlift.train.columns import as_tensors
-from torchlift.train.engines import best_device
 from torchlift.train.run import arguments
-from torchlift.train.run.names import named_optimizer, optimizers, recipe_names
 from train.run.runs import same
 
 X = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
@@ -76,10 +73,16 @@ def test_dicts_lists_of_dicts_and_tables_are_the_same_data() -> None:
 
 
 def test_number_types_are_those_torch_computes_with() -> None:
-    actual = as_tensors({"f": np.zeros(3), "i": np.zeros(3, np.int16), "u": np.zeros(3, np.uint8)})
-    assert [t.dtype for t in actual.values()] == [torch.float32, torch.int64, torch.uint8]
-    halves = torch.zeros(3, dtype=torch.float16)
-    assert as_tensors(halves) is halves
+    kinds = {"f": np.float64, "i": np.int16, "u": np.uint8}
+    columns = {name: np.ones((40, 4), kind) for name, kind in kinds.items()}
+    seen: list[torch.dtype] = []
+
+    def loss(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        seen[:] = [column.dtype for column in batch.values()]
+        return model(batch["f"]).mean()
+
+    fit(columns | {"h": X.half()}, loss=loss)
+    assert seen == [torch.float32, torch.int64, torch.uint8, torch.float16]
 
 
 def test_columns_that_are_no_numbers_are_named() -> None:
@@ -145,9 +148,11 @@ def test_recipes_and_optimizers_by_name() -> None:
     assert same(fit(recipe="smol").model, fit(recipe=tl.recipes.Smol()).model)
     assert same(fit(recipe="Normalize").model, fit(recipe=tl.lifts.Normalize()).model)
     assert same(fit(optimizer="adam").model, fit(optimizer=torch.optim.Adam).model)
-    assert {"sgd", "adamw", "muon", "avagrad"} <= set(optimizers())
-    assert named_optimizer("SGD") is torch.optim.SGD
-    assert "sparsify" in recipe_names()
+    assert same(fit(optimizer="SGD").model, fit(optimizer=torch.optim.SGD).model)
+    with pytest.raises(TorchliftError, match=r"(?=.*\bsgd\b)(?=.*\badamw\b)(?=.*\bmuon\b)(?=.*\bavagrad\b)"):
+        fit(optimizer="?")
+    with pytest.raises(TorchliftError, match=r"\bsparsify\b"):
+        fit(recipe="?")
 
 
 WRONG = {
@@ -210,13 +215,8 @@ def test_shrink_with_a_wrong_example_says_so() -> None:
 
 
 def test_partial_factories_keep_their_options() -> None:
-    factory = partial(torch.optim.SGD, lr=0.25)
-    assert named_optimizer(factory) is factory
-
-
-def test_auto_takes_a_gpu_of_either_kind(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    assert best_device() == "mps"
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert best_device() == "cuda"
+    quarter, whole = (
+        fit(optimizer=partial(torch.optim.SGD, lr=lr), batch_size=40).model for lr in (0.25, 1.0)
+    )
+    for start, one, two in zip(net().parameters(), quarter.parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(4 * (one - start), two - start)

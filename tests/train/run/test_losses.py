@@ -8,7 +8,6 @@ import torchlift as tl
 from any_models import any_model
 from torchlift.core import Supervised
 from torchlift.errors import DataError
-from torchlift.loss import next_labels
 
 
 def test_a_causal_model_predicts_the_next_token() -> None:
@@ -32,8 +31,7 @@ def test_pairs_that_are_shifted_already_are_taken_as_they_are() -> None:
     assert mine == pytest.approx(own, rel=1e-5)
 
 
-def test_next_labels_leave_the_last_position_out() -> None:
-    assert next_labels(torch.tensor([[1, 2, 3]])).tolist() == [[2, 3, -100]]
+def test_only_what_generates_from_left_to_right_predicts_the_next_token() -> None:
     assert not tl.Task(nn.Linear(2, 2)).loss.causal
     assert isinstance(tl.Task(any_model("bert")[0]).loss, Supervised)
     assert not tl.Task(any_model("bert")[0]).loss.causal

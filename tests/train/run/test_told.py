@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 import torchlift as tl
-from torchlift.deploy.measuring import count_bits
-from torchlift.methods.recipe import as_recipe
+from torchlift.methods import as_recipe
 
 x = torch.randn(96, 6, generator=torch.Generator().manual_seed(0))
 DATA = (x, (x[:, 0] > 0).long())
@@ -78,5 +77,5 @@ def test_pruned_weights_have_no_bits() -> None:
     model = nn.Linear(4, 2, bias=False)
     task = tl.fit(nn.Sequential(nn.Linear(6, 2)), DATA, recipe=R.MagnitudePruning(sparsity=0.5), epochs=1,
                   batch_size=32, progress=False)  # fmt: skip
-    assert count_bits(model) == 8 * 32
-    assert count_bits(task.model) == 32 * (6 + 2)
+    assert tl.deploy.measure(model, x[:1, :4]).bits == 8 * 32
+    assert tl.deploy.measure(task.model, x[:1]).bits == 32 * (6 + 2)
