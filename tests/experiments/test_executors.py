@@ -4,6 +4,8 @@ import concurrent.futures
 import dataclasses
 import logging
 import os
+import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,9 +15,9 @@ import pytest
 import torch
 
 import torchlift as tl
-from experiments.small import DATA, SETTINGS, Fatal, model, numbers
+from experiments.small import DATA, SETTINGS, Broken, Fatal, model, numbers
 from torchlift.errors import TorchliftError
-from torchlift.experiments.executors import Packer, Payload, process_count, run_all, unpacked
+from torchlift.experiments.executors import Packer, Payload, run_all, unpacked
 
 
 def compared(executor: object, marker: Path, out: Path, **more: object) -> tl.Comparison:
@@ -39,10 +41,11 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[floa
 
 
 def test_a_killed_process_changes_no_number(
-    tmp_path: Path, alone: object, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, alone: object, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     with caplog.at_level(logging.WARNING, "torchlift"):
-        actual = numbers(compared(1, tmp_path / "marker", tmp_path / "out"))
+        actual = numbers(compared("processes", tmp_path / "marker", tmp_path / "out"))
     assert (tmp_path / "marker").exists(), "a worker was killed"
     assert "submitted again" in caplog.text
     assert [len(runs) for runs in actual.values()] == [4, 4, 4]
@@ -65,13 +68,20 @@ def test_killing_one_of_two_dask_workers_changes_no_number(tmp_path: Path, alone
     assert actual == alone
 
 
-def test_submitit_runs_jobs_too(tmp_path: Path) -> None:
+def small(executor: object, recipes: object = (), seeds: int = 1) -> tl.Comparison:
+    return tl.compare(
+        model, *DATA, recipes=recipes or {}, seeds=seeds, budget=1, executor=executor, **SETTINGS
+    )
+
+
+def test_submitit_runs_jobs_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     submitit = pytest.importorskip("submitit")
     executor = submitit.LocalExecutor(folder=tmp_path / "jobs")
     executor.update_parameters(timeout_min=2)
-    assert run_all(abs, [-1], executor) == [1]
-    with pytest.raises(TorchliftError, match="bad operand"):
-        run_all(abs, ["word"], executor)
+    assert numbers(small(executor)) == numbers(small(None))
+    with pytest.raises(TorchliftError, match="what is this"):
+        small(executor, {"broken": Broken()})
 
 
 class Recording:
@@ -113,9 +123,9 @@ def test_a_job_has_each_of_its_arrays_once_and_its_weights_as_they_are() -> None
 
 def test_a_pool_of_the_users_own_works_and_its_errors_arrive() -> None:
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        assert run_all(abs, [-3, -4, -5], pool) == [3, 4, 5]
-        with pytest.raises(TypeError, match="bad operand"):
-            run_all(abs, ["word"], pool)
+        assert numbers(small(pool, seeds=3)) == numbers(small(None, seeds=3))
+        with pytest.raises(KeyError, match="what is this"):
+            small(pool, {"broken": Broken()})
 
 
 @dataclasses.dataclass
@@ -136,16 +146,15 @@ class Losing:
 
 
 def test_lost_jobs_are_submitted_again_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchlift.experiments.executors.time.sleep", lambda seconds: None)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
     engine = Losing(2)
-    assert run_all(abs, [-1, -2, -3], engine) == [1, 2, 3]
+    assert numbers(small(engine, seeds=3)) == numbers(small(None, seeds=3))
     assert engine.submitted == 5, "only what was lost is run again"
     with pytest.raises(TorchliftError, match="lost their worker"):
-        run_all(abs, [-1], Losing(100))
+        small(Losing(100))
 
 
 def test_what_is_no_executor_raises() -> None:
     for wrong in (0, True, "threads", object()):
         with pytest.raises(TorchliftError, match="executor is 'processes', a number, or has submit"):
-            run_all(abs, [-1], wrong)
-    assert 1 <= process_count("processes") <= (os.cpu_count() or 1)
+            small(wrong)

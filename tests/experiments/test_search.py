@@ -12,12 +12,13 @@ import pytest
 import torch
 from torch import nn
 
+import torchlift as tl
 from torchlift import recipes, report
 from torchlift.errors import CheckpointError, DataError, TorchliftError
 from torchlift.experiments.arm import with_options
 from torchlift.experiments.tune import Choice, Range, parse_space, search, tuning_page
 from torchlift.experiments.tune.objective import k_folds
-from torchlift.experiments.tune.space import default_space, draw, sort_values, table4
+from torchlift.experiments.tune.space import default_space, draw, own_space, sort_values, table4
 
 X = torch.linspace(-1, 1, 40)[:, None]
 DATA = (X, 3 * X)
@@ -304,3 +305,11 @@ def test_the_page_of_a_search_is_in_words():
     (best,) = [block for block in page.sections[0].blocks if isinstance(block, report.KeyValues)]
     assert list(best.items) == ["lr"]
     assert page.title.endswith(": search for the best settings")
+
+
+def test_what_is_searched_is_what_the_user_left_open() -> None:
+    space = own_space(tl.recipes.Smol(bits=3.0), 0.1)
+    assert list(space) == ["lr", "finetune_rate"]
+    assert (space["lr"].low, space["lr"].high) == (pytest.approx(0.01), pytest.approx(1.0))
+    assert list(own_space(tl.recipes.Smol(bits=3.0, finetune_rate=0.2), 0.1)) == ["lr"]
+    assert own_space(tl.recipes.Plain(), None) == {}

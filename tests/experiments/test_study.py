@@ -12,8 +12,6 @@ import pytest
 
 from experiments.test_search import quick
 from torchlift.errors import CheckpointError
-from torchlift.experiments.tune.journal import open_journal
-from torchlift.experiments.tune.objective import Reporter
 
 
 @pytest.mark.parametrize("cut", [1, 7, 40])
@@ -53,27 +51,31 @@ def test_a_full_disk_keeps_the_study(
 
 
 def test_a_journal_that_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="cannot write"):
-        open_journal(tmp_path / "gone" / "study.journal")
+    quick(out=tmp_path, trials=1)
+    (tmp_path / "study.journal").unlink()
+    (tmp_path / "study.journal").mkdir()
+    with pytest.raises(CheckpointError, match=r"cannot (read|write) .*study\.journal") as caught:
+        quick(out=tmp_path, trials=2, resume=True)
+    assert "\n" not in str(caught.value)
 
 
-def test_a_search_in_use_can_be_joined_but_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    inside: list[int] = []
+def test_a_search_in_use_can_be_joined_but_not_taken(tmp_path: Path) -> None:
+    out, mark = tmp_path / "search", tmp_path / "mark"
+    settings = {"out": out, "callbacks": [lambda row: intrude()]}
 
-    def intrude(row: dict[str, object]) -> None:
-        if not inside:
-            inside.append(1)
-            with pytest.raises(CheckpointError, match="in use"):
-                quick(out=tmp_path, trials=2, resume=True)
-            with pytest.raises(CheckpointError, match="in use"):
-                quick(out=tmp_path, trials=2, overwrite=True)
-            inside.append(len(quick(out=tmp_path, trials=3, join=True).trials))
+    def intrude() -> None:
+        if mark.exists():
+            return
+        mark.touch()
+        with pytest.raises(CheckpointError, match="in use"):
+            quick(trials=2, resume=True, **settings)
+        with pytest.raises(CheckpointError, match="in use"):
+            quick(trials=2, overwrite=True, **settings)
+        mark.write_text(str(len(quick(trials=3, join=True, **settings).trials)))
 
-    real = Reporter.__call__
-    monkeypatch.setattr(Reporter, "__call__", lambda self, row: (intrude(row), real(self, row))[1])
-    quick(out=tmp_path, trials=2)
-    assert inside == [1, 3]
-    assert not (tmp_path / ".lock").exists()
+    quick(trials=2, **settings)
+    assert mark.read_text() == "3"
+    assert not (out / ".lock").exists()
 
 
 SEARCH = """

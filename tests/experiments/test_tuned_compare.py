@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+import clocks
 import torchlift as tl
 from experiments.small import DATA, SETTINGS, data, model, numbers
 from torchlift.errors import TorchliftError
-from torchlift.experiments.arm import Setup
-from torchlift.experiments.pricing import ratio_of
-from torchlift.experiments.tune.space import own_space
 
 
 @pytest.fixture(scope="module")
@@ -74,28 +72,23 @@ def test_without_trials_the_table_says_untuned_and_a_model_is_copied() -> None:
         assert all(torch.equal(run.before[0].weight, initial[0].weight) for run in runs)
 
 
-def test_what_is_searched_is_what_the_user_left_open() -> None:
-    space = own_space(tl.recipes.Smol(bits=3.0), 0.1)
-    assert list(space) == ["lr", "finetune_rate"]
-    assert (space["lr"].low, space["lr"].high) == (pytest.approx(0.01), pytest.approx(1.0))
-    assert list(own_space(tl.recipes.Smol(bits=3.0, finetune_rate=0.2), 0.1)) == ["lr"]
-    assert own_space(tl.recipes.Plain(), None) == {}
-
-
-def test_time_as_the_price(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("time", "ratio"), [("1x", 1.0), ("1.5x", 1.5), (28.0, 7 / 6)])
+def test_time_as_the_price(tmp_path: Path, time: str | float, ratio: float) -> None:
     """A recipe that is half as fast gets half the FLOPs; the speeds are kept for whoever goes on."""
-    speeds = iter([2.0, 4.0, 3.0, 5.0, 2.5, 4.5])
-    monkeypatch.setattr("torchlift.experiments.pricing.speed", lambda job: next(speeds))
-    settings = SETTINGS | {"seeds": 1, "budget": 4, "out": tmp_path}
-    comparison = tl.compare(model, *DATA, recipes={"smol": tl.recipes.Smol(bits=4.0)}, time="1x", **settings)
-    assert comparison.seconds == pytest.approx(8.0)
-    assert comparison.results["plain"][0].cost == pytest.approx(4.0)
-    assert comparison.results["smol"][0].cost == pytest.approx(2.0, rel=0.1)
-    assert "8 s each" in comparison.table()
-    again = tl.compare(
-        model, *DATA, recipes={"smol": tl.recipes.Smol(bits=4.0)}, time="1x", resume=True, **settings
-    )
-    assert numbers(again) == numbers(comparison)
+
+    def seconds(module: torch.nn.Module) -> float:
+        """One for a layer, one for its node: a plain epoch of three steps takes six."""
+        return float(isinstance(module, torch.nn.Linear | tl.Node) and module.training)
+
+    recipes = {"smol": tl.recipes.Smol(bits=4.0)}
+    settings = SETTINGS | {"recipes": recipes, "seeds": 1, "budget": 4, "out": tmp_path, "time": time}
+    with clocks.by(seconds):
+        comparison = tl.compare(model, *DATA, **settings)
+    assert comparison.seconds == pytest.approx(24.0 * ratio)
+    assert comparison.results["plain"][0].cost == pytest.approx(4.0 * ratio)
+    assert comparison.results["smol"][0].cost == pytest.approx(2.0 * ratio, rel=0.1)
+    assert f"{24 * ratio:.3g} s each" in comparison.table()
+    assert numbers(tl.compare(model, *DATA, resume=True, **settings)) == numbers(comparison)
 
 
 def seeded(seed: int) -> tl.data.Splits:
@@ -117,13 +110,15 @@ def test_the_best_candidate_of_a_label_goes_into_the_table(tmp_path: Path) -> No
     assert tuning.candidates["lr 1e+30"] == -math.inf
     best = max(tuning.candidates, key=lambda name: tuning.candidates[name])
     assert tuning.values == {"arm": best}
-    setup = Setup(model, seeded, SETTINGS | {"keep": "best", "equal_cost": True, "epochs": 2})
+
+    def alone(name: str, *seeds: int) -> list[tl.Result]:
+        recipes = {"plain": arms[name]}
+        return tl.compare(model, seeded, **SETTINGS, recipes=recipes, budget=2, seeds=seeds).results["plain"]
+
     for name in ("lr 0.0001", "lr 0.1"):
-        own = [setup.run(arms[name], seed).scores["valid"].metric for seed in (7, 8)]
+        own = [run.scores["valid"].metric for run in alone(name, 7, 8)]
         assert tuning.candidates[name] == pytest.approx(sum(own) / 2)
-    for number, seed in enumerate((3, 4)):
-        again = setup.run(arms[best], seed)
-        assert comparison.scores("plain")[number] == again.scores["test"].metric
+    assert comparison.scores("plain") == [run.scores["test"].metric for run in alone(best, 3, 4)]
     assert "seed 7, 8, outside the table: 1 or 3 trials each" in comparison.table()
     lines = (tmp_path / "candidates.jsonl").read_text()
     assert numbers(tl.compare(model, seeded, resume=True, **settings)) == numbers(comparison)
@@ -166,5 +161,3 @@ def test_wrong_arguments_are_one_line_each() -> None:
     ):
         with pytest.raises(TorchliftError, match=message):
             run(**wrong)
-    assert ratio_of("1.5x") == 1.5
-    assert ratio_of(3) is None
