@@ -210,12 +210,12 @@ def main() -> int:
         journal.append(rows[name])
         row = rows[name]
         print(f"{row['ended']:8} {row['CPU seconds']:6.1f} s  {name}: {row['said']}", flush=True)
-    told = summary(rows, entries)
+    record = summary(rows, entries)
     if options.record is not None:
-        options.record.write_text(json.dumps(told, indent=1) + "\n")
-    left = ", ".join(told["did not run"]) or "none"
-    print(f"{told['ran']} of {len(entries)} ran, {told['CPU seconds']:.0f} CPU s in all; not: {left}")
-    return 1 if told["did not run"] else 0
+        options.record.write_text(json.dumps(record, indent=1) + "\n")
+    left = ", ".join(record["did not run"]) or "none"
+    print(f"{record['ran']} of {len(entries)} ran, {record['CPU seconds']:.0f} CPU s in all; not: {left}")
+    return 1 if record["did not run"] else 0
 
 
 if __name__ == "__main__":

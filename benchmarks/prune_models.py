@@ -737,7 +737,7 @@ class Shuffle(nn.Module):
         return self.h(functional.relu(x + self.d(self.c(y))).mean((2, 3)))
 
 
-class Split(nn.Module):
+class CrossStage(nn.Module):
     """Channels split and joined."""
 
     def __init__(self):
@@ -822,7 +822,7 @@ for n, c, x in [
     ("c:bilstm", Recurrent, lambda: torch.randint(0, 50, (2, 9))),
     ("c:crnn-gru", ConvolutionalRecurrent, images),
     ("c:shufflenet", Shuffle, images),
-    ("c:split-csp", Split, images),
+    ("c:split-csp", CrossStage, images),
     ("c:einsum-attn", Einsum, lambda: torch.randn(2, 7, 12)),
     ("c:tcn-weightnorm", Temporal, lambda: torch.randn(2, 8, 20)),
     ("c:film-2inputs", FiLM, lambda: (torch.randn(2, 3, 16, 16), torch.randn(2, 7))),

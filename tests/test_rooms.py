@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import torchlift as tl
+
 REPOSITORY = Path(__file__).parent.parent
 ROOT = REPOSITORY / "src" / "torchlift"
 ROW = re.compile(r"^\| (`[^|]+) \| [^|]+ \| ([^|]+) \|$", re.MULTILINE)
@@ -175,6 +177,19 @@ def test_a_name_means_one_thing() -> None:
                     homes.setdefault(name, {})[value or file] = file
     shared = {name: sorted(own.values()) for name, own in homes.items() if len(own) > 1}
     assert shared == PUBLIC_TWICE
+
+
+def test_papers_and_benchmarks_take_no_public_name_for_a_class_of_their_own() -> None:
+    public = {name for module in (tl, tl.deploy, tl.lifts, tl.recipes) for name in module.__all__}
+    own = {
+        (str(path.relative_to(REPOSITORY)), statement.name)
+        for folder in ("papers", "benchmarks")
+        for path in (REPOSITORY / folder).rglob("*.py")
+        for statement in parsed(path.read_text()).body
+        if isinstance(statement, ast.ClassDef)
+    }
+    assert len(own) > 80
+    assert not sorted(one for one in own if one[1] in public)
 
 
 @pytest.mark.parametrize("folder", NAMED)

@@ -32,7 +32,7 @@ class Entry:
 
 
 @dataclasses.dataclass(frozen=True)
-class Measured:
+class MeasuredRun:
     """What one run gave, small enough to write down."""
 
     test: float
@@ -48,7 +48,7 @@ class Measured:
 
 def measure(
     entry: Entry, data: Splits, seed: int, budget: float | None, out: Path, device: str | None = None
-) -> Measured:
+) -> MeasuredRun:
     """Train one entry on one seed; a finished run is only read.
 
     ``budget``: at the cost of so many plain epochs. Without it the arm says its epochs.
@@ -60,7 +60,7 @@ def measure(
     result = setup.run(entry.arm, seed, folder, resume=True, progress=False)
     scores = result.scores
     params = sum(p.numel() for p in result.model.parameters())
-    return Measured(
+    return MeasuredRun(
         scores["test"].metric,
         scores["valid"].metric,
         scores["test"].loss,

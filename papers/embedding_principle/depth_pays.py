@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adam
 
-from papers.common.arms import Entry, Measured, Row, difference, machine, measure, spread
+from papers.common.arms import Entry, MeasuredRun, Row, difference, machine, measure, spread
 from papers.common.first_samples import first_samples
 from papers.common.protocol import few
 from torchlift import Arm
@@ -167,10 +167,10 @@ def rate(one: Setting, name: str, epochs: float, data: str | None, out: Path) ->
 
 def several(
     one: Setting, name: str, lr: float, seeds: Sequence[int], epochs: float, data: str | None, out: Path
-) -> list[Measured]:
+) -> list[MeasuredRun]:
     """An arm at a rate on several seeds."""
 
-    def on(seed: int) -> Measured:
+    def on(seed: int) -> MeasuredRun:
         return measure(arm(one, name, lr), one.splits(seed, data), seed, epochs, out, one.device)
 
     return run_all(on, seeds)

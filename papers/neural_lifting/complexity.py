@@ -4,7 +4,7 @@ import dataclasses
 from functools import partial
 from pathlib import Path
 
-from papers.common.arms import Entry, Measured, Row, machine, measure, spread
+from papers.common.arms import Entry, MeasuredRun, Row, machine, measure, spread
 from papers.neural_lifting.table3 import LIFTED, LIFTERS, PUBLISHED, lifting
 from torchlift import Arm
 from torchlift.analyze import cycles, rkhs_norm
@@ -72,7 +72,9 @@ def row(
     }
 
 
-def one_teacher(arm: Entry, seed: int, samples: int, blocks: int, out: Path, device: str | None) -> Measured:
+def one_teacher(
+    arm: Entry, seed: int, samples: int, blocks: int, out: Path, device: str | None
+) -> MeasuredRun:
     """The phases on a teacher."""
     return measure(arm, teacher_student(blocks, samples, seed=seed), seed, None, out, device)
 

@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from papers.common.arms import Entry, Measured, Row, machine, measure, spread
+from papers.common.arms import Entry, MeasuredRun, Row, machine, measure, spread
 from papers.common.protocol import few
 from papers.neural_lifting import lenet
 from torchlift.analyze import cycles
@@ -71,7 +71,9 @@ def traced(
     }
 
 
-def one_seed(arm: Entry, seed: int, splits: Splits, epochs: float, out: Path, device: str | None) -> Measured:
+def one_seed(
+    arm: Entry, seed: int, splits: Splits, epochs: float, out: Path, device: str | None
+) -> MeasuredRun:
     """An arm on a seed."""
     return measure(arm, splits, seed, epochs, out, device)
 

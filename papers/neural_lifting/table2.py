@@ -8,7 +8,7 @@ from pathlib import Path
 
 from papers.common.arms import (
     Entry,
-    Measured,
+    MeasuredRun,
     Row,
     difference,
     machine,
@@ -83,13 +83,13 @@ def narrowed(contests: Sequence[Contest], globs: str | None) -> list[Contest]:
 
 def one_run(
     job: tuple[Entry, int], *, splits: Splits, epochs: float, out: Path, device: str | None
-) -> Measured:
+) -> MeasuredRun:
     """An arm on a seed."""
     arm, seed = job
     return measure(arm, splits, seed, epochs, out, device)
 
 
-def row(arm: Entry, by_arm: dict[str, list[Measured]], control: str) -> Row:
+def row(arm: Entry, by_arm: dict[str, list[MeasuredRun]], control: str) -> Row:
     """One line of the table."""
     runs = by_arm[arm.name]
     tests = {name: [100 * one.test for one in some] for name, some in by_arm.items()}

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.optim import Adam
 
-from papers.common.arms import Entry, Measured, Row, difference, machine, measure, spread
+from papers.common.arms import Entry, MeasuredRun, Row, difference, machine, measure, spread
 from papers.common.protocol import protocol
 from papers.neural_lifting.same_schedule import SameSchedule
 from torchlift import Arm
@@ -132,14 +132,16 @@ def run(
     }
 
 
-def one_run(job: tuple[Entry, int], *, blocks: int, samples: int, device: str | None, out: Path) -> Measured:
+def one_run(
+    job: tuple[Entry, int], *, blocks: int, samples: int, device: str | None, out: Path
+) -> MeasuredRun:
     """An arm on a teacher."""
     arm, seed = job
     splits: Splits = teacher_student(blocks, samples, seed=seed)
     return measure(arm, splits, seed, None, out / f"{blocks}-{samples}", device=device)
 
 
-def row(blocks: int, name: str, by_arm: dict[str, list[Measured]]) -> Row:
+def row(blocks: int, name: str, by_arm: dict[str, list[MeasuredRun]]) -> Row:
     """One line of the table; ratios are geometric means over teachers."""
     tests = {name: [one.test for one in runs] for name, runs in by_arm.items()}
     return {

@@ -125,10 +125,10 @@ def row(
         optimizer, used = partial(make, lr=lr, eps=eps), large if last else workload
         return cells.get(key, lambda: trained(used, optimizer, seed, longer=longer, test=last))
 
-    places = [axes[0], [1.0]] if name == "SGD" else axes
-    middle = len(places[0]) // 2, len(places[1]) // 2
-    best = gld(value, places, trials=math.ceil(workload.share * BUDGET), start=middle).best
-    lr, eps = bracketed(value, best, places) if stand_in else best
+    grid = [axes[0], [1.0]] if name == "SGD" else axes
+    middle = len(grid[0]) // 2, len(grid[1]) // 2
+    best = gld(value, grid, trials=math.ceil(workload.share * BUDGET), start=middle).best
+    lr, eps = bracketed(value, best, grid) if stand_in else best
     tests = [value(lr, eps, seed, last=True) for seed in seeds]
     return {
         "task": workload.name,
@@ -155,7 +155,7 @@ def bracketed(
 
 def scaled(point: Sequence[float], number: int, factor: float) -> Sequence[float]:
     """A point with one of its values multiplied."""
-    return [value * factor if place == number else value for place, value in enumerate(point)]
+    return [value * factor if at == number else value for at, value in enumerate(point)]
 
 
 def ranking(task: str, rows: list[dict[str, Any]]) -> str:

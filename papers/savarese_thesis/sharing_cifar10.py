@@ -21,7 +21,7 @@ COLUMNS = ["network", "parameters", "file bytes", "operations", "cost", "rate", 
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class SharingPlan:
     """What is trained, on how much, for how long. ``plain`` has the parameters of ``shared``."""
 
     nets: Mapping[str, Net]
@@ -35,7 +35,7 @@ class Plan:
     schedule: Any
 
 
-SMALL = Plan(
+SMALL = SharingPlan(
     {"WRN-16-1": Net(16, 1), "SWRN-28-1-2": Net(28, 1, 2)},
     "WRN-16-1", "SWRN-28-1-2", 1600, 16, 8.0, 32, (0.05, 0.1), "cosine",
 )  # fmt: skip
@@ -54,7 +54,7 @@ NETS = {
 """Table 3.1."""
 
 
-def halved_images(plan: Plan, folder: str | None) -> Splits:
+def halved_images(plan: SharingPlan, folder: str | None) -> Splits:
     """The first images, at the plan's size."""
     whole = load("cifar10", folder)
 
@@ -65,7 +65,9 @@ def halved_images(plan: Plan, folder: str | None) -> Splits:
     return Splits(train, shrunk(whole.valid, plan.images // 4), test, whole.kind)
 
 
-def measured(plan: Plan, net: Net, data: Splits, rate: float, seed: int, epochs: float, out: Path) -> Row:
+def measured(
+    plan: SharingPlan, net: Net, data: Splits, rate: float, seed: int, epochs: float, out: Path
+) -> Row:
     """A run of SGD with Nesterov momentum, decay 5e-4 (none on coefficients), crops and flips."""
     settings = {
         "optimizer": partial(torch.optim.SGD, lr=rate, momentum=0.9, nesterov=True, weight_decay=5e-4),
@@ -96,7 +98,7 @@ def run(
     return small(plan, halved_images(plan, data), out, list(range(seeds or 3)))
 
 
-def small(plan: Plan, data: Splits, out: Path, seeds: list[int]) -> Row:
+def small(plan: SharingPlan, data: Splits, out: Path, seeds: list[int]) -> Row:
     """The networks of a plan at their best rates, on validation data and a seed that is not reported."""
     folder = out / f"sharing-cifar10-{plan.images}-{plan.epochs:g}"
     cells = Cells(folder / "cells.jsonl")
@@ -121,7 +123,7 @@ def small(plan: Plan, data: Splits, out: Path, seeds: list[int]) -> Row:
 
 
 def as_record(
-    plan: Plan, results: Mapping[str, Sequence[Row]], rates: Mapping[str, float], seeds: list[int]
+    plan: SharingPlan, results: Mapping[str, Sequence[Row]], rates: Mapping[str, float], seeds: list[int]
 ) -> Row:
     """The result as its page takes it."""
     first = results[plan.plain][0]
@@ -143,7 +145,7 @@ def as_record(
     }  # fmt: skip
 
 
-def row(plan: Plan, name: str, runs: Sequence[Row], rate: float, first: Row) -> Row:
+def row(plan: SharingPlan, name: str, runs: Sequence[Row], rate: float, first: Row) -> Row:
     """One network over its seeds."""
     net = plan.nets.get(name)
     kept = {key: runs[0][key] for key in ("parameters", "file bytes", "operations")}

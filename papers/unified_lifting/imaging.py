@@ -12,7 +12,7 @@ from torch import Tensor
 from papers.common.arms import difference, machine, spread
 from papers.common.cells import Cells
 from papers.common.sheet import Pixels, pixels, sheet
-from papers.unified_lifting.observing import TASKS, Pair, Task, quality, variation
+from papers.unified_lifting.observing import TASKS, ImagingTask, Pair, quality, variation
 from papers.unified_lifting.unrolled_training import BATCH, LOOKS, PATCH, train
 from torchlift.convex.operators import Operator
 from torchlift.data.images import gray
@@ -28,14 +28,14 @@ SHOWN, CROP = 4, 96
 Seen = tuple[Tensor, Operator, Tensor]
 
 
-def seen(task: Task, images: Sequence[Tensor], seed: int = 1) -> list[Seen]:
+def seen(task: ImagingTask, images: Sequence[Tensor], seed: int = 1) -> list[Seen]:
     """(observation, operator, truth) of every image, each 1 × 1 × h × w."""
     generator = torch.Generator().manual_seed(seed)
     clean = [image[None, None].float() / 255 for image in images]
     return [(*task.observe(x, generator), x) for x in clean]
 
 
-def by_network(task: Task, net: UnrolledNet, things: Sequence[Seen]) -> list[Pair]:
+def by_network(task: ImagingTask, net: UnrolledNet, things: Sequence[Seen]) -> list[Pair]:
     """What a network makes of them, beside the truth."""
     pairs: list[Pair] = []
     with torch.no_grad():
@@ -45,12 +45,12 @@ def by_network(task: Task, net: UnrolledNet, things: Sequence[Seen]) -> list[Pai
     return pairs
 
 
-def smoothed(task: Task, alpha: float, things: Sequence[Seen], steps: int = STEPS) -> list[Pair]:
+def smoothed(task: ImagingTask, alpha: float, things: Sequence[Seen], steps: int = STEPS) -> list[Pair]:
     """What total variation makes of them."""
     return [(task.kept(variation(task, alpha, y, a, steps), y, a), x) for y, a, x in things]
 
 
-def started(task: Task, things: Sequence[Seen]) -> list[Pair]:
+def started(task: ImagingTask, things: Sequence[Seen]) -> list[Pair]:
     """Where all methods start."""
     fill = task.fill or (lambda y, operator: operator.A_adjoint(y))
     return [(task.kept(fill(y, a), y, a), x) for y, a, x in things]
@@ -73,7 +73,7 @@ def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def rate(task: Task, method: str, images: Sequence[Tensor], seconds: float) -> float:
+def rate(task: ImagingTask, method: str, images: Sequence[Tensor], seconds: float) -> float:
     """The learning rate that is best on held-back training images after short trainings."""
     validation, rest = seen(task, images[-TUNING_IMAGES:], 2), images[:-TUNING_IMAGES]
 
@@ -85,7 +85,7 @@ def rate(task: Task, method: str, images: Sequence[Tensor], seconds: float) -> f
 
 
 def trial(
-    task: Task, method: str, images: Sequence[Tensor], seconds: float, lr: float, seed: int, sets: Any
+    task: ImagingTask, method: str, images: Sequence[Tensor], seconds: float, lr: float, seed: int, sets: Any
 ) -> dict[str, Any]:
     """One training; PSNR and SSIM of every test image, and PSNR of held-back images on the way."""
     validation = seen(task, images[-TUNING_IMAGES:], 2)
@@ -177,7 +177,7 @@ def curve(name: str, method: str, runs: list[dict[str, Any]], seconds: float) ->
     }
 
 
-def best(task: Task, sets: dict[str, list[Seen]], steps: int) -> dict[str, Any]:
+def best(task: ImagingTask, sets: dict[str, list[Seen]], steps: int) -> dict[str, Any]:
     """TV with the α that is best on the first images of Set12 itself."""
     small = sets["Set12"][:SMALL]
     alpha = max(task.alphas, key=lambda a: mean(quality(smoothed(task, a, small, steps))["psnr"]))

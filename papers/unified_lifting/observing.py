@@ -61,7 +61,7 @@ def half(shape: tuple[int, ...], generator: torch.Generator) -> operators.Mask:
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
+class ImagingTask:
     """How an image is seen, and what the methods are told of it."""
 
     operator: Callable[[tuple[int, ...], torch.Generator], operators.Operator]
@@ -94,15 +94,17 @@ def blurred(kernel: Tensor) -> Callable[[tuple[int, ...], torch.Generator], oper
 
 
 TASKS = {
-    "denoising": Task(lambda shape, generator: operators.Identity(), 25 / 255, 0.1, (0.06, 0.07, 0.085)),
-    "Gaussian blur": Task(
+    "denoising": ImagingTask(
+        lambda shape, generator: operators.Identity(), 25 / 255, 0.1, (0.06, 0.07, 0.085)
+    ),
+    "Gaussian blur": ImagingTask(
         blurred(operators.gaussian_kernel(1.6)), 2 / 255, 0.01, (3e-4, 6e-4, 1.2e-3), sharpened
     ),
-    "motion blur": Task(
+    "motion blur": ImagingTask(
         blurred(operators.motion_kernel(9, 30.0)), 2 / 255, 0.01, (3e-4, 6e-4, 1.2e-3), sharpened
     ),
-    "half the pixels": Task(half, 0.0, 0.02, (1e-3, 3e-3, 1e-2), filled),
-    "boxes": Task(boxes, 0.0, 0.02, (1e-3, 3e-3, 1e-2), filled),
+    "half the pixels": ImagingTask(half, 0.0, 0.02, (1e-3, 3e-3, 1e-2), filled),
+    "boxes": ImagingTask(boxes, 0.0, 0.02, (1e-3, 3e-3, 1e-2), filled),
 }
 
 
@@ -123,7 +125,9 @@ class Misfit:
         return self.operator.A_adjoint(self.operator.A(x) - self.y)
 
 
-def variation(task: Task, alpha: float, y: Tensor, operator: operators.Operator, steps: int = 150) -> Tensor:
+def variation(
+    task: ImagingTask, alpha: float, y: Tensor, operator: operators.Operator, steps: int = 150
+) -> Tensor:
     """½‖A x − y‖² + α TV(x) by ``steps`` of Condat–Vũ in [0, 1], or of the dual if A is the identity."""
     differences, norm = convex.TV(alpha).analysis(y.ndim)
     if isinstance(operator, operators.Identity):

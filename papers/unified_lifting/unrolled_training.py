@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from papers.unified_lifting.observing import Task
+from papers.unified_lifting.observing import ImagingTask
 from torchlift.methods.lifted import UnrolledNet
 from torchlift.methods.lifted.nudge import NudgedNetwork
 
@@ -26,7 +26,7 @@ def patches(images: Sequence[Tensor], generator: torch.Generator) -> Tensor:
 
 
 def train(
-    task: Task,
+    task: ImagingTask,
     method: str,
     images: Sequence[Tensor],
     seconds: float,

@@ -107,8 +107,8 @@ def test_data_of_many_jobs_are_packed_once_and_without_what_they_are_a_part_of()
     """Forty jobs on a hundredth of 40 MB: 400 kB of it, and a million numbers, not 2 GB."""
     x, y, engine = torch.ones(10_000, 1000)[:100], np.ones(1_000_000), Recording()
     assert run_all(partial(total, x, y), range(40), engine) == [1_100_000.0 * n for n in range(40)]
-    parts = {id(part): part for job, arrays in engine.payloads for part in (job, *arrays.values())}
-    assert sum(map(len, parts.values())) < x.nbytes + y.nbytes + 100_000
+    payloads = {id(one): one for job, arrays in engine.payloads for one in (job, *arrays.values())}
+    assert sum(map(len, payloads.values())) < x.nbytes + y.nbytes + 100_000
 
 
 def test_a_job_has_each_of_its_arrays_once_and_its_weights_as_they_are() -> None:

@@ -369,10 +369,10 @@ def test_the_command_that_runs_entries_tells_how_each_ended(monkeypatch, tmp_pat
     monkeypatch.setattr(every_entry, "run_entry", lambda *_: 1 / 0)
     failed = every_entry.attempt("figure3", tmp_path, 60)
     assert (failed["ended"], failed["said"]) == ("failed", "ZeroDivisionError: division by zero")
-    told = every_entry.summary({"figure3": failed, "depth-norms": ran}, ["depth-norms", "figure3", "table3"])
-    assert (told["ran"], told["did not run"]) == (1, ["figure3", "table3"])
-    assert [row["entry"] for row in told["rows"]] == ["depth-norms", "figure3"]
-    assert told["CPU seconds"] == pytest.approx(ran["CPU seconds"] + failed["CPU seconds"])
+    done = every_entry.summary({"figure3": failed, "depth-norms": ran}, ["depth-norms", "figure3", "table3"])
+    assert (done["ran"], done["did not run"]) == (1, ["figure3", "table3"])
+    assert [row["entry"] for row in done["rows"]] == ["depth-norms", "figure3"]
+    assert done["CPU seconds"] == pytest.approx(ran["CPU seconds"] + failed["CPU seconds"])
 
 
 def test_random_images_stand_where_files_are_missing(monkeypatch, tmp_path):

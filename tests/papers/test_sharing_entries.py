@@ -6,7 +6,7 @@ import torch
 from entry_modules import module_of
 
 from papers.savarese_thesis import sharing_cifar10, shortest_paths
-from papers.savarese_thesis.sharing_cifar10 import Net, Plan
+from papers.savarese_thesis.sharing_cifar10 import Net, SharingPlan
 from torchlift.data import Splits
 from torchlift.report import reproduction_page
 
@@ -31,7 +31,7 @@ def shown(result):
 
 def test_sharing_is_measured_at_equal_parameters_and_at_equal_flops(monkeypatch, tmp_path):
     """One real run; the others of the table are its row, at costs of their own."""
-    tiny = Plan(
+    tiny = SharingPlan(
         {"WRN-10-1": Net(10, 1), "SWRN-16-1-1": Net(16, 1, 1, thesis=4.0)}, "WRN-10-1", "SWRN-16-1-1",
         16, 8, 1.0, 8, (0.1, 0.01), "cosine",
     )  # fmt: skip

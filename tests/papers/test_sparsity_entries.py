@@ -76,7 +76,7 @@ def test_an_entry_tells_a_table_and_curves_and_goes_on_where_it_was(name, monkey
     assert module.run(tmp_path, seeds=2, stand_in=True)["trials"] == first["trials"]
 
 
-def told(setting, ways, seeds, record):
+def planned_rows(setting, ways, seeds, record):
     """Rows that say no more than which runs there would be."""
     numbers = {"sparsity": 0.5, "accuracy": 0.5, "seconds": 0.0, "layers": {}}
     return [{"method": name, "seed": seed, **numbers} for name in ("dense", *ways) for seed in range(seeds)]
@@ -91,7 +91,7 @@ def told(setting, ways, seeds, record):
 )
 def test_some_arms_are_run_alone_and_the_others_named(module, globs, methods, monkeypatch, tmp_path):
     monkeypatch.setattr(pruning_runs, "load", images)
-    monkeypatch.setattr(module, "side_by_side", told)
+    monkeypatch.setattr(module, "side_by_side", planned_rows)
     some = module.run(tmp_path, seeds=1, epochs=1, images=4, arms=globs)
     assert {row["method"].removeprefix("ResNet-20: ") for row in some["rows"]} == methods
     assert some["partial"].startswith("without ")

@@ -4,6 +4,7 @@ network."""
 import copy
 import dataclasses
 import tempfile
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -376,14 +377,10 @@ def measured(sweep: Sweep, measure: Callable[[], float]) -> float:
 
 def least_ratio(limit: float, left: Callable[[float], float], name: str, count: int) -> float:
     """The least ratio k / count at which no more than the limit is left, by bisection."""
-    low, high = 0, count - 1
-    least = left(high / count)
+    least = left((count - 1) / count)
     if least > limit:
         raise impossible(name, limit, least)
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if left(middle / count) <= limit else (middle + 1, high)
-    return high / count
+    return bisect_left(range(count - 1), True, key=lambda k: left(k / count) <= limit) / count
 
 
 def cut_anywhere(state: SweepState, channels: Channels, ratio: float) -> nn.Module:
