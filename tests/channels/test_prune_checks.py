@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from random_cnns import RandomCNN
+from random_transformers import random_transformer
 from torchlift.channels.copies import copied
 from torchlift.channels.couplings import couplings
 from torchlift.channels.equality import agree
 from torchlift.channels.follow import traced
 from torchlift.deploy import prune
 from torchlift.models import ResNet
-from torchlift.testing.random_cnns import RandomCNN
-from torchlift.testing.random_transformers import random_transformer
 
 
 class Odd(nn.Module):

@@ -3,7 +3,7 @@ a reason."""
 
 import pytest
 
-from torchlift.testing.shrink_trials import trial
+from shrink_trials import trial
 
 
 @pytest.mark.slow

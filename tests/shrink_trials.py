@@ -9,6 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from random_cnns import RandomCNN
+from random_transformers import random_transformer
 from torchlift.channels.copies import sharing
 from torchlift.channels.couplings import Coupling, Member
 from torchlift.channels.equality import both, output_difference
@@ -17,10 +19,8 @@ from torchlift.channels.example_inputs import outputs as outputs_of
 from torchlift.channels.follow import traced
 from torchlift.channels.shrink import shrunk
 from torchlift.channels.surgery import usable
-from torchlift.testing.random_cnns import RandomCNN
-from torchlift.testing.random_transformers import random_transformer
 
-Way = Literal["dead", "constant", "none"]
+Removed = Literal["dead", "constant", "none"]
 """How zeros are planted: so that a channel does nothing, so that it carries a constant, or not at all."""
 
 
@@ -29,7 +29,7 @@ class ShrinkTrial:
     """What a trial gave."""
 
     seed: int
-    way: Way
+    way: Removed
     trained: bool
     planted: int
     """Channels whose writers were set to zero."""
@@ -66,7 +66,7 @@ def trained(model: nn.Module, x: Tensor, steps: int) -> nn.Module:
     return model.eval()
 
 
-def trial(kind: str, seed: int, way: Way = "dead") -> ShrinkTrial:
+def trial(kind: str, seed: int, way: Removed = "dead") -> ShrinkTrial:
     """Plant zeros, shrink, compare; every other network is trained."""
     model, x = network(kind, seed)
     dice = random.Random(seed)
@@ -105,7 +105,7 @@ def variations(model: nn.Module, x: Tensor) -> list[Tensor]:
 
 
 def with_zeros(
-    model: nn.Module, x: Tensor, groups: list[Coupling], dice: random.Random, way: Way
+    model: nn.Module, x: Tensor, groups: list[Coupling], dice: random.Random, way: Removed
 ) -> tuple[nn.Module, int]:
     """A copy with zeros planted in random channels, and how many these are.
 
