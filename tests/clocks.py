@@ -7,30 +7,33 @@ from unittest import mock
 
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 
-def own_parameters(module: nn.Module) -> int:
+def own_parameters(one: nn.Module | Optimizer) -> int:
     """Those that no module inside it has."""
-    return sum(parameter.numel() for parameter in module.parameters(recurse=False))
+    return sum(p.numel() for p in one.parameters(recurse=False)) if isinstance(one, nn.Module) else 0
 
 
 @contextlib.contextmanager
-def by(seconds: Callable[[nn.Module], float]) -> Generator[None]:
-    """The call of a module takes so many seconds; nothing else takes any."""
+def by(seconds: Callable[[nn.Module | Optimizer], float]) -> Generator[None]:
+    """The call of a module, or the step of an optimizer, takes so many seconds; nothing else takes any."""
     now = 0.0
 
-    def passes(module: nn.Module, *_: object) -> None:
+    def passes(one: nn.Module | Optimizer, *_: object) -> None:
         nonlocal now
-        now += seconds(module)
+        now += seconds(one)
 
-    handle = register_module_forward_hook(passes)
+    handles = register_module_forward_hook(passes), register_optimizer_step_post_hook(passes)
     try:
         with mock.patch.multiple(time, perf_counter=lambda: now, process_time=lambda: now):
             yield
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
 
 
 def by_parameters(seconds: float = 1e-6) -> contextlib.AbstractContextManager[None]:
     """So many seconds for each parameter."""
-    return by(lambda module: seconds * own_parameters(module))
+    return by(lambda one: seconds * own_parameters(one))

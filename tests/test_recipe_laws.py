@@ -16,7 +16,6 @@ from every_recipe import RECIPES, data, model
 from torchlift.core import nodes
 from torchlift.errors import TorchliftError
 from torchlift.optim import Muon, Soap
-from torchlift.testing.laws import assert_same_records
 from torchlift.train import Interrupted
 
 EPOCHS = 6
@@ -192,7 +191,10 @@ def test_muon_and_soap_resume_bit_for_bit_and_keep_zeros(name: str, tmp_path) ->
         whole.model.state_dict().items(), again.model.state_dict().values(), strict=True
     ):
         assert torch.equal(one, two), key
-    assert_same_records(again.stored, whole.stored)
+    assert again.stored.keys() == whole.stored.keys()
+    for one, two in zip(again.stored.values(), whole.stored.values(), strict=True):
+        for mine, other in ((one.levels, two.levels), (one.step, two.step), (one.kept, two.kept)):
+            assert mine is other is None or torch.equal(mine, other)
     if pruned and name not in RESHAPING:
         for new, old in zip(whole.model.parameters(), model(pruned).parameters(), strict=True):
             assert bool((new[old == 0] == 0).all())

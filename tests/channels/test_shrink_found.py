@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from torchlift.channels.cuts import masked_copy
 from torchlift.deploy import channel_groups, plan, prune, shrink, shrinkable
 from torchlift.errors import TorchliftError
 
@@ -18,8 +17,15 @@ def size(model: nn.Module) -> int:
 
 def halved(model: nn.Module, x: object) -> nn.Module:
     """The model with the first half of every group of channels zero."""
-    couplings = list(plan(model, x).couplings.values())
-    return masked_copy(model, couplings, [torch.arange(c.channels) < c.channels // 2 for c in couplings])
+    couplings, model = plan(model, x).couplings.values(), copy.deepcopy(model)
+    weights = dict(model.named_parameters())
+    with torch.no_grad():
+        for coupling in couplings:
+            for member in coupling.of("writes"):
+                if member.name in weights:
+                    index = member.index[member.channel < coupling.channels // 2]
+                    weights[member.name].index_fill_(member.dim, index, 0)
+    return model
 
 
 def llama(**more: int) -> nn.Module:

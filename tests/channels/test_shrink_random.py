@@ -19,3 +19,12 @@ def test_random_networks_lose_what_was_planted(kind, way):
         assert outcome.cut == outcome.planted if way == "dead" else outcome.cut <= outcome.planted, outcome
         cut += outcome.left < 1
     assert cut >= 7
+
+
+@pytest.mark.parametrize("kind", ["cnn", "transformer"])
+def test_random_networks_without_zeros_are_unchanged_and_planted_ones_lose_these(kind):
+    for seed in range(3):
+        assert trial(kind, seed, way="none").left == 1
+        outcome = trial(kind, seed, way="dead")
+        assert outcome.error <= 1e-6
+        assert outcome.cut == outcome.planted

@@ -20,14 +20,3 @@ def test_lifting_walks_over_the_model_a_few_times_however_many_weights(
     monkeypatch.setattr(nn.Module, "named_parameters", counted)
     tl.lifts.SoftMask().lift(task)
     assert walks[0] < 8
-
-
-def test_all_names_of_a_tied_weight_are_found() -> None:
-    from torchlift.core.weights import aliases_by_name
-
-    layer = nn.Linear(3, 3)
-    model = nn.Sequential(layer, nn.Linear(3, 3), layer)
-    assert aliases_by_name(model, ["0.weight", "1.weight"]) == {
-        "0.weight": ["0.weight", "2.weight"],
-        "1.weight": ["1.weight"],
-    }

@@ -5,7 +5,6 @@ import torch
 from torch import Tensor, nn
 
 from torchlift.deploy import Measured, measure, save
-from torchlift.deploy.measuring import latencies
 from torchlift.models import GPT, MLP, CharLSTM, LeNet5
 
 
@@ -158,20 +157,3 @@ def test_expanded_tensors_are_measured():
 def test_no_repeats_raises():
     with pytest.raises(ValueError, match="at least one repeat"):
         measure(nn.Identity(), torch.ones(1), repeats=0)
-
-
-def test_models_take_turns_when_their_calls_are_compared():
-    order: list[str] = []
-
-    class Noted(nn.Module):
-        def __init__(self, name: str) -> None:
-            super().__init__()
-            self.name = name
-
-        def forward(self, x):
-            order.append(self.name)
-            return x
-
-    actual = latencies([Noted("a"), Noted("b")], torch.ones(1), repeats=3, warmup=1)
-    assert order == ["a", "b"] * 4
-    assert all(seconds > 0 for seconds in actual)

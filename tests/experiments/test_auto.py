@@ -20,7 +20,7 @@ from torch import nn
 import torchlift as tl
 from experiments.small import DATA, SETTINGS, Broken, model
 from torchlift.core import Fit
-from torchlift.deploy.measuring import file_size
+from torchlift.deploy.measuring import file_size, latencies
 from torchlift.errors import CheckpointError, DivergedError, InUseError, TorchliftError
 from torchlift.experiments import auto_search
 from torchlift.experiments.arm import CopyOf, Setup
@@ -587,3 +587,20 @@ def test_a_size_that_compress_does_not_find_is_met_with_fewer_channels() -> None
     assert file_size(small) <= least
     with pytest.raises(TorchliftError, match="bytes=10 is not possible"):
         Compressing(bytes=10).compressed(net, TRAIN[0])
+
+
+def test_models_take_turns_when_their_calls_are_compared():
+    order: list[str] = []
+
+    class Noted(nn.Module):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+        def forward(self, x):
+            order.append(self.name)
+            return x
+
+    actual = latencies([Noted("a"), Noted("b")], torch.ones(1), repeats=3, warmup=1)
+    assert order == ["a", "b"] * 4
+    assert all(seconds > 0 for seconds in actual)

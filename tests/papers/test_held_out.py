@@ -1,7 +1,6 @@
 """The held-out contest: its bookkeeping on a task of seconds, and that every task's model takes its data."""
 
 import dataclasses
-import itertools
 import math
 from functools import partial
 from pathlib import Path
@@ -10,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
+import clocks
 import torchlift as tl
 from papers.our_searches import held_out, trial_ranks, two_leads
 from papers.our_searches.held_out_tasks import TASKS, HeldOut, friedman, oscillator, table
 from torchlift.data import Splits
-from torchlift.experiments import pricing
 
 WITHOUT_FILES = {"table 40-64-64-8": table, "oscillator formula, residual MLP": oscillator}
 WITHOUT_FILES |= {"Friedman's formula, MLP 10-64-64-1": friedman}
@@ -58,9 +57,8 @@ def test_rivals_and_choosers_meet_at_both_prices(
     assert rows[1]["CPU time to AdamW's"] > 0
     assert contest.seconds(["AdamW"]) == float((contest.folder / "AdamW.seconds").read_text())
     assert rows[0]["AdamW"]["mean"] == counted.results["plain"][0].scores["test"].loss
-    speeds = itertools.cycle([1.0, 2.0])
-    monkeypatch.setattr(pricing, "speed", lambda job: next(speeds))
-    timed = held_out.Contest("little", "time", tmp_path, None, 3.0).compared([0])
+    with clocks.by(lambda one: {"AdamW": 1.0, "Muon": 4.0}.get(type(one).__name__, 0.0)):
+        timed = held_out.Contest("little", "time", tmp_path, None, 3.0).compared([0])
     assert timed.results["norm + Muon"][0].cost < 0.6 * timed.results["plain"][0].cost
 
 
@@ -122,13 +120,12 @@ def test_the_leads_are_paired_with_their_controls(tmp_path: Path, monkeypatch: p
     x = torch.randn(96, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     few = Splits(*(((x[i::3], (x[i::3].mean((1, 2, 3)) > 0).long())) for i in range(3)), "classification")
     monkeypatch.setattr(two_leads, "cut", lambda *_: few)
-    speeds = itertools.cycle([1.0, 2.0])
-    monkeypatch.setattr(pricing, "speed", lambda job: next(speeds))
     lead = two_leads.LEADS["CNN 12-24-48"]
     ways = {way: lead.recipes[way] for way in ("plain", "whitened")}
     small = dataclasses.replace(lead, recipes=ways, pairs=(("plain", "whitened"),))
     monkeypatch.setitem(two_leads.LEADS, "CNN 12-24-48", small)
-    actual = two_leads.compared("CNN 12-24-48", [0, 1], tmp_path, None, 4.0)
+    with clocks.by(lambda one: float(isinstance(one, torch.optim.Optimizer | tl.Node))):
+        actual = two_leads.compared("CNN 12-24-48", [0, 1], tmp_path, None, 4.0)
     (row,) = two_leads.table("CNN 12-24-48", actual)
     assert (row["control"], row["lead"]) == ("plain", "whitened")
     assert actual.results["whitened"][0].cost == pytest.approx(2, rel=0.2)

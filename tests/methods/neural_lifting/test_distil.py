@@ -9,7 +9,6 @@ from torch.testing import assert_close
 from torchlift.core import Task, anneal, nodes
 from torchlift.errors import TorchliftError
 from torchlift.lifts import Distil, Lifter
-from torchlift.methods.neural_lifting.distil import cosine_distance, kl
 
 
 @pytest.fixture(autouse=True)
@@ -113,10 +112,23 @@ def test_dict_batches_carry_their_positions_under_index():
     assert_close(distil({**{k: v[index] for k, v in data.items()}, "index": index}), live)
 
 
-def test_targets_too_large_to_keep_are_recomputed(monkeypatch):
-    monkeypatch.setattr("torchlift.methods.neural_lifting.distil.CACHE", 10)
-    student, teacher, batch = pair()
-    distil = Distil(student, teacher, {"0": None})
+class Wide(nn.Module):
+    """Two gigabytes to look at, none to keep."""
+
+    def forward(self, x):
+        return x.mean(1, keepdim=True).expand(-1, 2**25)
+
+
+class Few(nn.Module):
+    def forward(self, x):
+        return x[:, :4]
+
+
+def test_targets_too_large_to_keep_are_recomputed():
+    model = nn.Sequential(Wide(), Few(), nn.Linear(4, 3))
+    batch = torch.randn(8, 4), torch.randint(3, (8,))
+    near = lambda one, other: (one[:, :2] - other[:, :2]).square().mean()
+    distil = Distil(Task(model), Task(model), {"0": None}, match=near)
     distil.prepare([batch])
     assert not distil.indexed
     distil(batch)
@@ -138,7 +150,7 @@ def test_the_teacher_is_in_evaluation_mode_and_never_moves():
 def test_matching_the_output_of_the_model_itself():
     student, teacher, batch = pair()
     distil = Distil(student, teacher, match="kl", mix=1.0)
-    assert_close(distil(batch), kl(student.predict(batch[0]), teacher.predict(batch[0])))
+    assert_close(distil(batch), divergence(student.predict(batch[0]), teacher.predict(batch[0])))
     assert type(distil.result().model) is nn.Sequential
 
 
@@ -152,18 +164,28 @@ def test_result_is_plain_and_a_copy():
     copy.deepcopy(distil)(batch)
 
 
-def test_kl_against_torch_distributions():
-    a, b = torch.randn(6, 4), torch.randn(6, 4)
-    p, q = torch.distributions.Categorical(logits=b), torch.distributions.Categorical(logits=a)
-    assert_close(kl(a, b), torch.distributions.kl_divergence(p, q).mean())
-    assert_close(kl(a.view(2, 3, 4), b.view(2, 3, 4)), kl(a, b))
-    assert_close(kl(a, b, temperature=2.0), 4 * kl(a / 2, b / 2))
+def divergence(student, teacher):
+    """KL(teacher ‖ student) of the classes along the last dimension, by torch's distributions."""
+    p, q = (torch.distributions.Categorical(logits=logits) for logits in (teacher, student))
+    return torch.distributions.kl_divergence(p, q).mean()
+
+
+def test_the_divergence_of_sequences_is_the_mean_over_positions():
+    one, other = (nn.Sequential(nn.Linear(4, 4), nn.Flatten(), nn.Linear(12, 3)) for _ in range(2))
+    distil = Distil(Task(one), Task(other), {"0": None}, match="kl", mix=1.0)
+    x = torch.randn(5, 3, 4)
+    assert_close(distil((x, torch.randint(3, (5,)))), divergence(one[0](x), other[0](x)))
 
 
 def test_cosine_is_zero_for_parallel_and_two_for_opposite():
-    z = torch.randn(5, 3, 2)
-    assert_close(cosine_distance(z, 3 * z), torch.tensor(0.0), atol=1e-12, rtol=0)
-    assert_close(cosine_distance(z, -z), torch.tensor(2.0))
+    student, _, batch = pair()
+    for factor, distance in ((3.0, 0.0), (-1.0, 2.0)):
+        teacher = copy.deepcopy(student)
+        with torch.no_grad():
+            for parameter in teacher.model[0][2].parameters():
+                parameter.mul_(factor)
+        distil = Distil(student, teacher, {"0": None}, match="cosine", mix=1.0)
+        assert_close(distil(batch), torch.tensor(distance), atol=1e-12, rtol=0)
 
 
 def test_several_places_are_matched_at_once():

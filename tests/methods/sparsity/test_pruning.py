@@ -4,8 +4,10 @@ from functools import partial
 
 import pytest
 import torch
+from torch import nn
 from torch.testing import assert_close
 
+import torchlift as tl
 from methods.sparsity.sparse_runs import Scripted, model, run, zeros
 from torchlift.core import Task
 from torchlift.errors import TorchliftError
@@ -60,6 +62,23 @@ def test_the_smallest_go(scope):
         assert all(out.max() <= left.min() for out, left in zip(gone, kept, strict=True))
     else:
         assert torch.cat(gone).max() <= torch.cat(kept).min()
+
+
+@pytest.mark.parametrize("share", [0.1, 0.4, 0.9])
+def test_of_equal_weights_the_first_go(share):
+    """Of two million weights, as a stable sort has them."""
+    layer = nn.Linear(2048, 1000, bias=False)
+    sizes = torch.randint(1, 4, layer.weight.shape)
+    with torch.no_grad():
+        layer.weight.copy_(sizes * torch.randn_like(layer.weight).sign())
+    still = partial(torch.optim.SGD, lr=0.0)
+    settings = {"epochs": 1, "optimizer": still, "progress": False, "loss": lambda net, x: net(x[0]).mean()}
+    data = (torch.randn(4, 2048), torch.zeros(4))
+    small = tl.fit(nn.Sequential(layer), data, recipe=MagnitudePruning(sparsity=share), **settings).model
+    order = torch.argsort(sizes.flatten(), stable=True)
+    expected = torch.zeros(sizes.numel(), dtype=torch.bool)
+    expected[order[: round(share * sizes.numel())]] = True
+    assert torch.equal(small[0].weight.flatten() == 0, expected)
 
 
 def test_gradual_magnitude_follows_the_cubic_ramp():

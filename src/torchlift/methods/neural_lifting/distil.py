@@ -19,13 +19,12 @@ CACHE = 2**30
 """Bytes of targets worth keeping: beyond them the teacher runs again."""
 
 
-def kl(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
-    """T² · KL(softmax(teacher / T) ‖ softmax(student / T)), the mean over samples."""
+def kl(student: Tensor, teacher: Tensor) -> Tensor:
+    """KL(softmax(teacher) ‖ softmax(student)), the mean over samples."""
     classes = 1 if student.ndim > 3 else -1
-    log_p = functional.log_softmax(student / temperature, classes)
-    log_q = functional.log_softmax(teacher / temperature, classes)
+    log_p, log_q = (functional.log_softmax(logits, classes) for logits in (student, teacher))
     rows = log_p.numel() // log_p.shape[classes]
-    return functional.kl_div(log_p, log_q, reduction="sum", log_target=True) * (temperature**2 / rows)
+    return functional.kl_div(log_p, log_q, reduction="sum", log_target=True) / rows
 
 
 def cosine_distance(student: Tensor, teacher: Tensor) -> Tensor:
