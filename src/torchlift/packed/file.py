@@ -101,7 +101,9 @@ def save(
     files.write_file(path, data)
     saved = Saved(len(data))
     saved.digest, saved.needs_model = hashlib.sha256(data).hexdigest(), why
-    if card is not None:
+    if card is None:
+        card_path(path).unlink(missing_ok=True)  # of a file that was here before
+    else:
         files.write_file(card_path(path), (json.dumps(card, indent=1) + "\n").encode())
     with Path(path).open("rb") as file:
         if hashlib.file_digest(file, "sha256").hexdigest() != saved.digest:
