@@ -2,12 +2,16 @@
 
 import pytest
 import torch
+from scipy.optimize import minimize_scalar
 from solving import close, randn
 from torch import Tensor, nn
 
 from torchlift import lifted
 from torchlift.convex.solvers import newton_units, quadratic
 from torchlift.methods.lifted import BCD, Alone, Network, activations, penalties, solvers
+from torchlift.methods.lifted.solvers.descent import descent_rule
+from torchlift.methods.lifted.solvers.proximal import proximal_weights
+from torchlift.methods.lifted.solvers.splitting import activation_step, relu_preactivation
 from torchlift.methods.lifted.sweeps import state_step
 
 SMALL = {
@@ -183,3 +187,72 @@ def test_joint_states_of_convolutions_and_their_errors() -> None:
         assert energy(actual) <= energy(moved) + 1e-12
     with pytest.raises(ValueError, match="penalty='classical' only"):
         solvers.joint_states(Network.of(model, "bregman", 1.0, "mse"), x, y, states)
+
+
+def test_the_scalar_step_is_a_global_minimum() -> None:
+    u, m = randn(40).clamp(min=-0.2), 2 * randn(40, seed=1)
+    actual = relu_preactivation(u, m, 1.3, 0.4)
+    for a, b, v in zip(u.tolist(), m.tolist(), actual.tolist(), strict=True):
+
+        def cost(z: float, a: float = a, b: float = b) -> float:
+            return 1.3 * (a - max(z, 0)) ** 2 + 0.4 * (z - b) ** 2
+
+        best = min(minimize_scalar(cost, bounds=r, method="bounded").fun for r in ((-6, 0), (0, 6)))
+        assert cost(v) <= best + 1e-9
+
+
+def test_the_state_step_solves_its_normal_equations() -> None:
+    weight, bias, v, target = randn(4, 6), randn(4, seed=1), randn(9, 4, seed=2), randn(9, 6, seed=3)
+    u = activation_step(weight, bias, v, target, 0.7, 1.9)
+    slope = 0.7 * (u - target) + 1.9 * (u @ weight.mT + bias - v) @ weight
+    assert slope.abs().max() < 1e-10
+
+
+@pytest.mark.filterwarnings(
+    "ignore::torchlift.methods.lifted.solvers.StoppedShortWarning"
+)  # of the quadratic one
+@pytest.mark.parametrize("update", ["exact", "linearized", "accelerated", "momentum", "adaptive"])
+@pytest.mark.parametrize("penalty", ["bregman", "classical", "quadratic"])
+def test_block_updates_never_raise_the_objective(update: str, penalty: str) -> None:
+    torch.manual_seed(0)
+    layers = nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)
+    model, x = nn.Sequential(*layers).double(), randn(30, 4)
+    labels = (x[:, :3] + 0.3 * randn(30, 3, seed=1)).argmax(1)
+    network = Network.of(model, penalty, 0.7, "cross_entropy")
+    far = penalty == "quadratic" and update == "exact"  # not convex: "exact" would search on and on
+    chosen = solvers.Exact(1e-4, 50) if far else descent_rule(update)
+    y, rule = network.targets(labels, x), BCD(update=chosen)
+    states = network.states(x)
+
+    def objective() -> float:
+        ridge = sum(float(layer.weight.square().sum()) for layer in network.layers)
+        return (
+            float(network.layer_energies(x, states, y) @ torch.tensor(network.mus).double())
+            + rule.rho * ridge
+        )
+
+    value = start = objective()
+    for _ in range(2):
+        for index in (1, 0):
+            states[index] = state_step(network, index, x, y, states, chosen)
+            assert objective() <= value * (1 + 1e-10)
+            value = objective()
+        for i, layer in enumerate(network.layers):
+            below, above = [x, *states][i], [*states, y][i]
+            layer.theta = rule.weight_step(layer, network.penalties[i], network.mus[i], below, above, Alone())
+            assert objective() <= value * (1 + 1e-10)
+            value = objective()
+    assert value < 0.95 * start
+
+
+@pytest.mark.parametrize("shape", [(6, 10), (30, 5)])
+def test_the_implicit_step_solves_its_problem(shape: tuple[int, int]) -> None:
+    rows, theta = randn(*shape), randn(3, shape[1] + 1, seed=1)
+    target = randn(shape[0], 3, seed=2).clamp(min=0)
+    penalty = penalties.Bregman(lifted.activations.get("relu"))
+    new = proximal_weights(rows, target, penalty, 0.8, theta, tau=0.3, rho=0.05, steps=5000).requires_grad_()
+    v = rows @ new[:, :-1].mT + new[:, -1]
+    fit = 0.8 * penalty.value(target, v).sum() / shape[0]
+    tie = (new - theta).square().sum() / (2 * 0.3) + 0.05 * new[:, :-1].square().sum()
+    (gradient,) = torch.autograd.grad(fit + tie, new)
+    assert gradient.abs().max() < 1e-9

@@ -2,34 +2,13 @@
 
 import pytest
 import torch
-from scipy.optimize import minimize_scalar
 from torch import Tensor, nn
 
 from torchlift import lifted
-from torchlift.methods.lifted.solvers.splitting import activation_step, relu_preactivation
 
 
 def randn(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def test_the_scalar_step_is_a_global_minimum() -> None:
-    u, m = randn(40).clamp(min=-0.2), 2 * randn(40, seed=1)
-    actual = relu_preactivation(u, m, 1.3, 0.4)
-    for a, b, v in zip(u.tolist(), m.tolist(), actual.tolist(), strict=True):
-
-        def cost(z: float, a: float = a, b: float = b) -> float:
-            return 1.3 * (a - max(z, 0)) ** 2 + 0.4 * (z - b) ** 2
-
-        best = min(minimize_scalar(cost, bounds=r, method="bounded").fun for r in ((-6, 0), (0, 6)))
-        assert cost(v) <= best + 1e-9
-
-
-def test_the_state_step_solves_its_normal_equations() -> None:
-    weight, bias, v, target = randn(4, 6), randn(4, seed=1), randn(9, 4, seed=2), randn(9, 6, seed=3)
-    u = activation_step(weight, bias, v, target, 0.7, 1.9)
-    slope = 0.7 * (u - target) + 1.9 * (u @ weight.mT + bias - v) @ weight
-    assert slope.abs().max() < 1e-10
 
 
 def net() -> nn.Sequential:

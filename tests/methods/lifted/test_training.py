@@ -9,10 +9,7 @@ from torch import Tensor, nn
 
 import torchlift as tl
 from torchlift import lifted
-from torchlift.methods.lifted import BCD, Alone, Contrastive, Network, penalties, solvers
-from torchlift.methods.lifted.solvers import descent
-from torchlift.methods.lifted.solvers.proximal import proximal_weights
-from torchlift.methods.lifted.sweeps import state_step
+from torchlift.methods.lifted import Contrastive, Network, solvers
 
 EVERY_ACTIVATION = [
     "linear",
@@ -54,41 +51,6 @@ def task(n: int = 30) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def loss_of(model: nn.Module, x: Tensor, y: Tensor) -> float:
     return float(nn.functional.cross_entropy(model(x), y))
-
-
-@pytest.mark.filterwarnings(
-    "ignore::torchlift.methods.lifted.solvers.StoppedShortWarning"
-)  # of the quadratic one
-@pytest.mark.parametrize("update", ["exact", "linearized", "accelerated", "momentum", "adaptive"])
-@pytest.mark.parametrize("penalty", ["bregman", "classical", "quadratic"])
-def test_block_updates_never_raise_the_objective(update: str, penalty: str) -> None:
-    model = mlp("relu")
-    x, labels = task()
-    network = Network.of(model, penalty, 0.7, "cross_entropy")
-    far = penalty == "quadratic" and update == "exact"  # not convex: "exact" would search on and on
-    chosen = solvers.Exact(1e-4, 50) if far else descent.descent_rule(update)
-    y, rule = network.targets(labels, x), BCD(update=chosen)
-    states = network.states(x)
-
-    def objective() -> float:
-        ridge = sum(float(layer.weight.square().sum()) for layer in network.layers)
-        return (
-            float(network.layer_energies(x, states, y) @ torch.tensor(network.mus).double())
-            + rule.rho * ridge
-        )
-
-    value = start = objective()
-    for _ in range(2):
-        for index in (1, 0):
-            states[index] = state_step(network, index, x, y, states, chosen)
-            assert objective() <= value * (1 + 1e-10)
-            value = objective()
-        for i, layer in enumerate(network.layers):
-            below, above = [x, *states][i], [*states, y][i]
-            layer.theta = rule.weight_step(layer, network.penalties[i], network.mus[i], below, above, Alone())
-            assert objective() <= value * (1 + 1e-10)
-            value = objective()
-    assert value < 0.95 * start
 
 
 @pytest.mark.parametrize("order", ["descending", "ascending", "red_black", "jacobi"])
@@ -253,19 +215,6 @@ def test_contrastive_gradient_against_finite_differences() -> None:
             problem = method.problem(tl.Task(net), lifted.activations.get("softmax"))
             values.append(problem((x, labels)).item())
         assert (values[0] - values[1]) / (2 * step) == pytest.approx(float(gradient[row, column]), abs=1e-6)
-
-
-@pytest.mark.parametrize("shape", [(6, 10), (30, 5)])
-def test_the_implicit_step_solves_its_problem(shape: tuple[int, int]) -> None:
-    rows, theta = randn(*shape), randn(3, shape[1] + 1, seed=1)
-    target = randn(shape[0], 3, seed=2).clamp(min=0)
-    penalty = penalties.Bregman(lifted.activations.get("relu"))
-    new = proximal_weights(rows, target, penalty, 0.8, theta, tau=0.3, rho=0.05, steps=5000).requires_grad_()
-    v = rows @ new[:, :-1].mT + new[:, -1]
-    fit = 0.8 * penalty.value(target, v).sum() / shape[0]
-    tie = (new - theta).square().sum() / (2 * 0.3) + 0.05 * new[:, :-1].square().sum()
-    (gradient,) = torch.autograd.grad(fit + tie, new)
-    assert gradient.abs().max() < 1e-9
 
 
 def test_continuation_raises_mu_and_tightens_the_states() -> None:
