@@ -7,10 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
-from scipy.special import lambertw, spence
+from scipy.special import spence
 from torch import Tensor
 
-from torchlift.convex.activations.scalar import dilog, wright_omega
 from torchlift.methods.lifted import activations
 
 ELEMENTWISE = {
@@ -252,12 +251,24 @@ def test_cross_entropy_is_the_softmax_penalty() -> None:
     assert torch.allclose(activations.get("softmax").penalty(hot, v), expected)
 
 
-def test_special_functions_against_scipy() -> None:
-    x = torch.cat([torch.linspace(-50, 1, 2001), torch.tensor([-1e30, 0.0, 0.5, -0.5, -1.0])]).double()
-    assert torch.allclose(dilog(x), torch.from_numpy(spence(1 - x.numpy())), rtol=1e-13, atol=1e-14)
-    z = torch.linspace(-40, 40, 801, dtype=torch.float64)
-    reference = torch.from_numpy(lambertw(z.exp().numpy()).real)
-    assert torch.allclose(wright_omega(z), reference, rtol=1e-12)
+def test_the_dilogarithm_of_softplus_against_scipy() -> None:
+    """f(u) = u²/2 + Li₂(e^−u) − π²/6 and f*(v) = −Li₂(−e^v), with Li₂(x) = spence(1 − x)."""
+    softplus = activations.get("softplus")
+    v, u = torch.linspace(-50, 30, 2001).double(), torch.linspace(1e-3, 40, 2001).double()
+    conjugate = -torch.from_numpy(spence(1 + v.exp().numpy()))
+    assert torch.allclose(softplus.conjugate(v), conjugate, rtol=1e-12, atol=1e-14)
+    potential = u.square() / 2 + torch.from_numpy(spence(-torch.expm1(-u).numpy())) - math.pi**2 / 6
+    assert torch.allclose(softplus.potential(u), potential, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [0.1, 5.0, 40.0])
+def test_the_proximal_map_of_softmax_meets_its_conditions(size: float) -> None:
+    """x + μ log x = w − ν with Σ x = 1, whatever the size of w."""
+    w = size * torch.randn(200, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = activations.get("softmax").prox(w, 0.7)
+    assert torch.allclose(x.sum(1), torch.ones(200).double(), atol=1e-12)
+    nu = w - x - 0.7 * x.log()
+    assert torch.allclose(nu, nu.mean(1, keepdim=True).expand_as(nu), rtol=0, atol=1e-9 * max(1.0, size))
 
 
 def test_max_pool_divergence_has_the_maximum_as_only_minimizer() -> None:
