@@ -25,7 +25,7 @@ INSIDE = {
         "channels/test_prune_checks.py",
         "channels/test_prune_operations.py",
         "channels/test_scores.py",
-        "channels/test_shrink_random.py",
+        "shrink_trials.py",
     ),
     "compress: the closed forms of refit, grids, free targets and blocks of columns against brute force": (
         "compress/test_closed_forms.py",
