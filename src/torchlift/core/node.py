@@ -1,6 +1,7 @@
 """Lifted places in a module tree, and the one schedule they share."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, Protocol
 
@@ -121,6 +122,36 @@ class Dial(nn.Module):
         if self.value.device.type != "mps":  # which has no float64
             self.value = exact.to(self.value.device)
         return self
+
+
+class SteppedDial(Dial):
+    """A dial that moves at so many ``instants`` of a fit, not at each step; the last is saved with it.
+
+    A problem with one is itself only at t = 1.
+    """
+
+    instant: Tensor
+
+    def __init__(self, start: float, instants: int, first: int = 0) -> None:
+        super().__init__(start, start, "linear")
+        self.instants = instants
+        self.register_buffer("instant", torch.tensor(first))
+
+    @property
+    def moves(self) -> bool:
+        """Always."""
+        return True
+
+    def turn(self, t: float) -> None:
+        """Move, if it is time."""
+        before, now = int(self.instant), math.floor(self.instants * t)
+        if now != before:
+            self.instant.fill_(now)
+            self.move(t, before)
+
+    def move(self, t: float, before: int) -> None:
+        """What happens at an instant; ``before`` is the number of the last one."""
+        raise NotImplementedError
 
 
 class Frozen(nn.Module):

@@ -17,7 +17,7 @@ from torch.fx.node import map_arg
 
 from torchlift.errors import TorchliftError
 
-AFFINE = (
+LINEAR = (
     nn.Linear,
     nn.Conv1d,
     nn.Conv2d,
@@ -25,6 +25,9 @@ AFFINE = (
     nn.ConvTranspose1d,
     nn.ConvTranspose2d,
     nn.ConvTranspose3d,
+)
+AFFINE = (
+    *LINEAR,
     nn.AvgPool1d,
     nn.AvgPool2d,
     nn.AdaptiveAvgPool1d,

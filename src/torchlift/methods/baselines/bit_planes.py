@@ -1,14 +1,13 @@
 """Bit planes under a group lasso (BSQ), a rival of learned precision: one precision per layer."""
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Dial, Node, Stored, WeightLift
+from torchlift.core import Node, SteppedDial, Stored, WeightLift
 from torchlift.core.stored import weight_of
 from torchlift.errors import TorchliftError
 
@@ -24,27 +23,17 @@ def plane_norms(positive: Tensor, negative: Tensor) -> Tensor:
     return (1e-8 + positive.flatten(1).square().sum(1) + negative.flatten(1).square().sum(1)).sqrt()
 
 
-class Requantize(Dial):
+class Requantize(SteppedDial):
     """At ``rounds`` instants of a fit planes become binary again, and those that are empty are dropped."""
 
-    cell: Tensor
-
     def __init__(self, planes: "Planes", rounds: int) -> None:
-        super().__init__(0.0, 0.0, "linear")
-        self.planes, self.rounds = [planes], rounds  # a list: the planes stay where they are
-        self.register_buffer("cell", torch.tensor(0))
+        super().__init__(0.0, rounds)
+        self.planes = [planes]  # a list: the planes stay where they are
 
-    @property
-    def moves(self) -> bool:
-        """The problem is itself only at the end."""
-        return True
-
-    def turn(self, t: float) -> None:
-        """Requantize, if it is time."""
-        cell = math.floor(self.rounds * t)
-        if cell != int(self.cell):
-            self.cell.fill_(cell)
-            self.planes[0].requantize()
+    def move(self, t: float, before: int) -> None:
+        """Requantize."""
+        del t, before
+        self.planes[0].requantize()
 
 
 class Planes(Node):

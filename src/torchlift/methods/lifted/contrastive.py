@@ -24,7 +24,7 @@ from torchlift.methods.lifted.problem import CachedReading, LiftedProblem, energ
 from torchlift.methods.lifted.solvers.descent import Accelerated, DescentRule
 from torchlift.methods.lifted.solvers.output import as_targets
 from torchlift.methods.lifted.sweeps import state_step
-from torchlift.methods.lifted.unified import Unified, as_unified, energy_of
+from torchlift.methods.lifted.unified import EnergyTask, Unified, as_unified
 
 _INNER = 3
 
@@ -168,14 +168,13 @@ class ContrastiveTask(LiftedProblem):
         return energy_row(names, values[:-1], values[-1], self.network.mus[:-1])
 
 
-class GraphContrastiveTask(LiftedProblem):
-    """J of a network with skips: either minimum by ``sweeps`` (5) of proximal steps on its states."""
+class GraphContrastiveTask(EnergyTask):
+    """J of a network with skips: either minimum by ``sweeps`` (5) of proximal steps on its states. Its rows
+    show the energies of the clamped states, and the loss of the forward pass."""
 
     def __init__(self, task: Task, loss: Activation, method: Contrastive) -> None:
-        super().__init__(task, loss)
+        super().__init__(task, loss, method.penalty, method.mu)
         self.method = method
-        self.energy = CachedReading(partial(energy_of, task.model, method.penalty, method.mu, loss))
-        self.sums = torch.zeros(len(self.energy().mus) + 1, dtype=torch.float64)
 
     def minimize(self, x: Tensor, y: Tensor, clamp: float) -> list[Tensor]:
         """argmin over the states of E + clamp·loss."""
@@ -200,11 +199,6 @@ class GraphContrastiveTask(LiftedProblem):
         gap = (above[:-1] - below[:-1]) @ x.new_tensor(energy.mus[:-1]) + beta * above[-1]
         self.sums = torch.cat([above[:-1].detach(), loss[None], loss.new_tensor([float(len(x))])]).double()
         return gap / (beta * len(x))
-
-    def row(self) -> Mapping[str, float]:
-        """Energies of the last batch's clamped states, the loss of its forward pass."""
-        values, energy = self.means(self.sums), self.energy()
-        return energy_row(energy.net.labels(), values[:-1], values[-1], energy.mus[:-1])
 
 
 def live(layer: Layer) -> Tensor:

@@ -167,14 +167,26 @@ class UnifiedISGM(StateLift):
         return UnifiedTask(task, loss, self)
 
 
-class UnifiedTask(LiftedProblem):
+class EnergyTask(LiftedProblem):
+    """A problem on the energy of a network in the unified form; a step sums up the energies of its states."""
+
+    def __init__(self, task: Task, loss: Activation, penalty: str, mu: Mu) -> None:
+        super().__init__(task, loss)
+        self.energy = CachedReading(partial(energy_of, task.model, penalty, mu, loss))
+        self.sums = torch.zeros(len(self.energy().mus) + 1, dtype=torch.float64)
+
+    def row(self) -> Mapping[str, float]:
+        """Energies of the last batch's states."""
+        values, energy = self.means(self.sums), self.energy()
+        return energy_row(energy.net.labels(), values[:-1], values[-1], energy.mus[:-1])
+
+
+class UnifiedTask(EnergyTask):
     """The energy at states that were just found: its gradient is that of a step on θ."""
 
     def __init__(self, task: Task, loss: Activation, method: UnifiedISGM) -> None:
-        super().__init__(task, loss)
+        super().__init__(task, loss, method.penalty, method.mu)
         self.method = method
-        self.energy = CachedReading(partial(energy_of, task.model, method.penalty, method.mu, loss))
-        self.sums = torch.zeros(len(self.energy().mus) + 1, dtype=torch.float64)
 
     def objective(self, batch: Batch) -> Tensor:
         """States by descending proximal steps, then the mean energy as a function of the weights."""
@@ -188,11 +200,6 @@ class UnifiedTask(LiftedProblem):
         terms = energy.layer_energies(x, y, z)
         self.sums = torch.cat([terms.detach(), terms.new_tensor([float(len(x))])]).double()
         return terms @ terms.new_tensor(energy.mus) / len(x)
-
-    def row(self) -> Mapping[str, float]:
-        """Energies of the last batch's states."""
-        values, energy = self.means(self.sums), self.energy()
-        return energy_row(energy.net.labels(), values[:-1], values[-1], energy.mus[:-1])
 
 
 def energy_of(model: nn.Module, penalty: str, mu: float | Sequence[float], loss: Activation) -> Energy:

@@ -6,9 +6,8 @@ import warnings
 from typing import cast
 
 import torch
-from torch import Tensor
 
-from torchlift.core import Dial, Lift, Problem, Task
+from torchlift.core import Lift, Problem, SteppedDial, Task
 from torchlift.deploy.measuring import file_size
 from torchlift.errors import TorchliftError
 from torchlift.lifts import Precision
@@ -23,7 +22,7 @@ MOST_TRIED = 32
 """Tensors that may get one more bit."""
 
 
-class Steered(Dial):
+class Steered(SteppedDial):
     """λ(t): raised while the average precision is above its course, lowered while it is below.
 
     The course falls from the start to the goal in a straight line over three quarters of a fit; at a hundred
@@ -32,28 +31,16 @@ class Steered(Dial):
     are not zero, for only they have bits. λ is saved with the problem.
     """
 
-    cell: Tensor
-
     def __init__(self, nodes: list[Noisy], strength: float, goal: float) -> None:
-        super().__init__(strength, strength, "linear")
+        super().__init__(strength, 100)
         self.nodes, self.goal = [nodes], goal  # a list in a list: the nodes stay where they are
         self.first, self.living = allocated_bits(nodes), nonzero_fraction(nodes)
-        self.register_buffer("cell", torch.tensor(0))
 
-    @property
-    def moves(self) -> bool:
-        """The problem is itself only at the end."""
-        return True
-
-    def turn(self, t: float) -> None:
-        """Correct λ, if it is time."""
-        cell = math.floor(100 * t)
-        if cell != int(self.cell):
-            self.cell.fill_(cell)
-            course = self.goal + (self.first - self.goal) * (1 - min(1.0, t / 0.75))
-            self.value.mul_(
-                min(1.5, max(0.5, math.exp((allocated_bits(self.nodes[0]) - course) / self.living)))
-            )
+    def move(self, t: float, before: int) -> None:
+        """Correct λ."""
+        del before
+        course = self.goal + (self.first - self.goal) * (1 - min(1.0, t / 0.75))
+        self.value.mul_(min(1.5, max(0.5, math.exp((allocated_bits(self.nodes[0]) - course) / self.living))))
 
 
 def noisy(problem: Problem) -> list[Noisy]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Dial, Node, Problem, Stored, WeightLift
+from torchlift.core import Dial, Node, Problem, SteppedDial, Stored, WeightLift
 from torchlift.core.stored import weight_of
 from torchlift.errors import TorchliftError
 
@@ -125,7 +125,7 @@ class PricedLevels(Node):
         return weight_of(self.stored(), self.weight.dtype)
 
 
-class RateControl(Dial):
+class RateControl(SteppedDial):
     """λ(t): raised while the code is longer than its course, lowered while it is shorter.
 
     The course falls geometrically from the first length to the goal over ``course`` of a fit; at two hundred
@@ -136,30 +136,19 @@ class RateControl(Dial):
     """
 
     first: Tensor
-    instant: Tensor
     goal: Tensor
 
     def __init__(self, nodes: list[PricedLevels], goal: Callable[[], float], course: float = 0.6) -> None:
         start = START / sum(node.weight.numel() for node in nodes)
-        super().__init__(start, start, "linear")
+        super().__init__(start, 200)
         self.nodes, self.ask, self.course = [nodes], goal, course  # in a list: nodes stay where they are
         self.register_buffer("first", torch.tensor(code_bits_per_weight(nodes), dtype=torch.float64))
-        self.register_buffer("instant", torch.tensor(0))
         self.register_buffer("goal", torch.tensor(goal(), dtype=torch.float64))
 
-    @property
-    def moves(self) -> bool:
-        """The problem is itself only at the end."""
-        return True
-
-    def turn(self, t: float) -> None:
-        """Correct λ, if it is time."""
-        instant = math.floor(200 * t)
-        if instant == int(self.instant):
-            return
-        if instant // GOAL_EVERY > int(self.instant) // GOAL_EVERY:
+    def move(self, t: float, before: int) -> None:
+        """Correct λ."""
+        if int(self.instant) // GOAL_EVERY > before // GOAL_EVERY:
             self.goal.fill_(self.ask())
-        self.instant.fill_(instant)
         goal = float(self.goal)
         wanted = goal * (float(self.first) / goal) ** (1 - min(1.0, t / self.course))
         excess = max(code_bits_per_weight(self.nodes[0]), 0.25 * wanted) / wanted

@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import ClassVar, cast
 
 import torch
@@ -12,18 +12,16 @@ from torchlift.core import Node, Problem, Reparametrized, Stored, WeightLift, ma
 from torchlift.core.stored import from_levels
 from torchlift.errors import TorchliftError
 from torchlift.methods.precision.grids import odd_levels, units_of
-from torchlift.methods.precision.moving_grid import OnMovingGrid
+from torchlift.methods.precision.moving_grid import OnMovingGrid, StraightThrough
 from torchlift.methods.precision.precision import Noisy, Precision
 
 
-class OnGrid(Node):
+class OnGrid(StraightThrough):
     """w = step · k, k the odd multiple of u nearest to v / step within ±(2^P − u); ∂w/∂v = 1.
 
     On SMOL's grid u = 2^(P−p) for p bits, P the most there are, step = 2^(1−P) c: then w = c Q(v/c, p), on
     the grid and straight through (Algorithm 5, lines 10–13). Where p is 0, so is w.
     """
-
-    unliftable: ClassVar[tuple[str, ...]] = ("weight",)
 
     step: Tensor
     unit: Tensor
@@ -48,15 +46,6 @@ class OnGrid(Node):
     def project(self) -> Tensor:
         """The value on the grid."""
         return from_levels(self.levels(), self.step, self.weight.dtype)
-
-    def forward(self) -> Tensor:
-        """The value on the grid, with the gradient of v."""
-        return self.project() + (self.weight - self.weight.detach())
-
-    def surrogate(self) -> Callable[[], Tensor]:
-        """w₀ + v − v₀: the identity from here."""
-        start = self.project() - self.weight.detach()
-        return lambda: self.weight + start
 
     def constrain(self) -> None:
         """Beyond the last value of its grid a weight would only get lost."""

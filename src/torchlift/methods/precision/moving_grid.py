@@ -1,5 +1,6 @@
 """A grid that follows the weights on it: its scale with their size, its zeros with the smallest."""
 
+import abc
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -11,14 +12,33 @@ from torchlift.core.stored import from_levels
 from torchlift.methods.precision.grids import odd_levels, units_of
 
 
-class OnMovingGrid(Node):
+class StraightThrough(Node, abc.ABC):
+    """A weight on a grid, ``project()``, with the gradient of the coordinate v under it: ∂w/∂v = 1."""
+
+    unliftable: ClassVar[tuple[str, ...]] = ("weight",)
+    weight: nn.Parameter
+
+    @abc.abstractmethod
+    def project(self) -> Tensor:
+        """The value on the grid."""
+
+    def forward(self) -> Tensor:
+        """The value on the grid, with the gradient of v."""
+        return self.project() + (self.weight - self.weight.detach())
+
+    def surrogate(self) -> Callable[[], Tensor]:
+        """w₀ + v − v₀: the identity from here."""
+        start = self.project() - self.weight.detach()
+        return lambda: self.weight + start
+
+
+class OnMovingGrid(StraightThrough):
     """w = c Q(v/c, p), and 0 for the k smallest |v|; c = c₀ ρ(v) / ρ(v₀), ρ the root mean square; ∂w/∂v = 1.
 
     As many weights are zero as at first, so that a file keeps its size; which ones is decided again at every
     step. Weights that were cut before are zeros of v itself: they are among the k, and do not count in ρ.
     """
 
-    unliftable: ClassVar[tuple[str, ...]] = ("weight",)
     unit: Tensor
     last: Tensor
     first: Tensor
@@ -64,15 +84,6 @@ class OnMovingGrid(Node):
     def project(self) -> Tensor:
         """The value on the grid."""
         return from_levels(self.levels(), self.step(), self.weight.dtype)
-
-    def forward(self) -> Tensor:
-        """The value on the grid, with the gradient of v."""
-        return self.project() + (self.weight - self.weight.detach())
-
-    def surrogate(self) -> Callable[[], Tensor]:
-        """w₀ + v − v₀: the identity from here."""
-        start = self.project() - self.weight.detach()
-        return lambda: self.weight + start
 
     def bits(self) -> Tensor:
         """The bits of every entry: p, and 0."""

@@ -6,17 +6,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from torchlift.core.node import Declares
+from torchlift.flow.graph import LINEAR
 from torchlift.methods.sharing.mixing import mix
 
-LINEAR = (
-    nn.Linear,
-    nn.Conv1d,
-    nn.Conv2d,
-    nn.Conv3d,
-    nn.ConvTranspose1d,
-    nn.ConvTranspose2d,
-    nn.ConvTranspose3d,
-)
 OTHERS = ("transformers.pytorch_utils:Conv1D",)
 """Layers of other packages that are linear too, by path: they need not be installed."""
 

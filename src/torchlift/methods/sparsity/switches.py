@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from torchlift.core import Dial, Node, Problem, Reparametrized, Stored, refer
+from torchlift.core import Dial, Node, Problem, Reparametrized, SteppedDial, Stored, refer
 from torchlift.methods.sparsity import gates
 
 GONE = -1e4
@@ -28,35 +28,25 @@ class Stairs(Dial):
         super().turn(epoch / max(self.steps - 1, 1))
 
 
-class Ranked(Dial):
+class Ranked(SteppedDial):
     """τ(t): the logit below which the fraction g(t) of all weights lies, g rising to the target by t = ramp.
 
     g(t) = target · (1 − (1 − t/ramp)³), the ramp of Zhu and Gupta (2017). The logits of all layers compete. τ
     moves at a hundred instants of a fit, not at each step, and is saved with the problem.
     """
 
-    cell: Tensor
-
     def __init__(self, logits: list[nn.Parameter], costs: list[Tensor], target: float, ramp: float) -> None:
-        super().__init__(0.0, 0.0, "linear")
+        super().__init__(0.0, 100, -1)
         self.target, self.ramp = target, ramp
         self.logits = logits  # a list: the logits stay parameters of their switches
         self.costs = torch.cat([tensor.flatten() for tensor in costs])
-        self.register_buffer("cell", torch.tensor(-1))
         self.turn(0.0)
 
-    @property
-    def moves(self) -> bool:
-        """τ rises until the end."""
-        return True
-
-    def turn(self, t: float) -> None:
-        """Set the threshold for progress t, if it is time."""
-        cell = math.floor(100 * t)
-        if cell != int(self.cell):
-            self.cell.fill_(cell)
-            goal = self.target * (1 - (1 - min(1.0, t / self.ramp)) ** 3)
-            self.value.fill_(float(self.threshold(goal)))
+    def move(self, t: float, before: int) -> None:
+        """Set the threshold for progress t."""
+        del before
+        goal = self.target * (1 - (1 - min(1.0, t / self.ramp)) ** 3)
+        self.value.fill_(float(self.threshold(goal)))
 
     def threshold(self, goal: float) -> Tensor:
         """The score below which the fraction ``goal`` lies."""

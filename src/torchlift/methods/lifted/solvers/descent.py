@@ -13,6 +13,7 @@ from torchlift.convex.solvers.solved import Solved, tell
 from torchlift.methods.lifted.shard import Alone, Shard
 
 _GRADIENT = 1e-9
+_DOUBLINGS = 40
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +34,26 @@ class ConvexBlock:
     shard: Shard = Alone()
     newton: Callable[[Tensor, float, int], Solved] | None = None
     name: str = "a block"
+
+
+def falling(
+    z: Tensor,
+    step: Callable[[float], Tensor],
+    curvature: float,
+    value: Callable[[Tensor], Tensor] | None,
+) -> Tensor:
+    """The step with this curvature, or with the first of its doubles at which the value does not rise; None:
+    it never does. Where all do, z."""
+    new = step(curvature)
+    if value is None:
+        return new
+    before = value(z)
+    for _ in range(_DOUBLINGS):
+        if value(new) <= before:
+            return new
+        curvature *= 2
+        new = step(curvature)
+    return z
 
 
 class DescentRule(abc.ABC):

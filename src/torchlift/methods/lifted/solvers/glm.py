@@ -14,9 +14,8 @@ from torchlift.convex.solvers.solved import Solved
 from torchlift.convex.solvers.units import newton_units
 from torchlift.methods.lifted.penalties import Bregman, Classical, Penalty
 from torchlift.methods.lifted.shard import Alone, Shard
-from torchlift.methods.lifted.solvers.descent import ConvexBlock, DescentRule, Exact
+from torchlift.methods.lifted.solvers.descent import ConvexBlock, DescentRule, Exact, falling
 
-_DOUBLINGS = 40
 _NEWTON = 100
 
 
@@ -60,17 +59,8 @@ class WeightBlock:
         """The ridge solution of the majorised problem at θ."""
         v = self.preactivation(theta)
         slope = self.penalty.grad_v(self.target, v)
-        curvature = self.penalty.lipschitz_v
-        new = self._ridge(curvature, v - slope / curvature)
-        if self.penalty.convex_v:
-            return new
-        value = self.value(theta)
-        for _ in range(_DOUBLINGS):
-            if self.value(new) <= value:
-                return new
-            curvature *= 2
-            new = self._ridge(curvature, v - slope / curvature)
-        return theta
+        value = None if self.penalty.convex_v else self.value
+        return falling(theta, lambda c: self._ridge(c, v - slope / c), self.penalty.lipschitz_v, value)
 
     def _ridge(self, curvature: float, target: Tensor) -> Tensor:
         if curvature not in self._factors:

@@ -10,9 +10,8 @@ from torchlift.convex.solvers.fixed import Pulled, newton_states
 from torchlift.convex.solvers.solved import Solved
 from torchlift.methods.lifted.penalties import Bregman, Classical, Penalty
 from torchlift.methods.lifted.shard import Alone, Shard
-from torchlift.methods.lifted.solvers.descent import ConvexBlock, constant_momentum
+from torchlift.methods.lifted.solvers.descent import ConvexBlock, constant_momentum, falling
 
-_DOUBLINGS = 40
 _ROUNDS = 500
 
 
@@ -68,17 +67,8 @@ class StateBlock:
     def step(self, x: Tensor) -> Tensor:
         """One proximal gradient step; penalties not convex in v lengthen 1/L until the objective falls."""
         slope = self.slope(x)
-        curvature = max(self.above.lipschitz, 1e-12)
-        new = self._prox(x, slope, curvature)
-        if self.above.penalty.convex_v:
-            return new
-        value = self.value(x)
-        for _ in range(_DOUBLINGS):
-            if self.value(new) <= value:
-                return new
-            curvature *= 2
-            new = self._prox(x, slope, curvature)
-        return x
+        value = None if self.above.penalty.convex_v else self.value
+        return falling(x, lambda c: self._prox(x, slope, c), max(self.above.lipschitz, 1e-12), value)
 
     def _prox(self, x: Tensor, slope: Tensor, curvature: float) -> Tensor:
         return self.penalty.prox_u(x - slope / curvature, self.preactivation, self.mu / curvature)
