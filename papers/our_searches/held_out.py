@@ -17,7 +17,7 @@ from torch.optim import AdamW
 
 import torchlift as tl
 from papers.common.arms import Row, difference, machine, spread
-from papers.common.protocol import few
+from papers.common.protocol import few, share_of, thinned
 from papers.common.rivals import minus_loss
 from papers.our_searches.held_out_tasks import TASKS, HeldOut
 from torchlift.experiments.arm import Setup
@@ -80,13 +80,13 @@ def warm_cosine(t: float) -> float:
     return cosine(t) * ramp(t, 0.05)
 
 
-def rivals(job: HeldOut) -> dict[str, dict[str, tl.Arm]]:
-    """Those that the task has, at all their rates; compare's plain is AdamW."""
+def rivals(job: HeldOut, share: float = 1.0) -> dict[str, dict[str, tl.Arm]]:
+    """Those that the task has, at all their rates or a share of them; compare's plain is AdamW."""
     with_norms = partial(job.make, norm=True)
     return {
         PLAIN if name == "AdamW" else name: {
             f"{name}, lr {lr:g}": tl.Arm(optimizer=partial(make, lr=lr), model=with_norms if norm else None)
-            for lr in rates
+            for lr in thinned(rates, share)
         }
         for name, (make, rates, norm) in RIVALS.items()
         if job.norms or not norm
@@ -101,10 +101,16 @@ class Contest:
         images: int | None = None,
     ) -> None:  # fmt: skip
         self.name, self.job, self.price = name, TASKS[name], price
-        self.splits = few(self.job.data(data), images)
-        steps = math.ceil(len(self.splits.train[0]) / self.job.batch_size)
+        whole = self.job.data(data)
+        self.splits = few(whole, images)
+        steps, all_steps = (
+            math.ceil(len(splits.train[0]) / self.job.batch_size) for splits in (self.splits, whole)
+        )
         self.epochs = max(epochs or self.job.steps / steps, LEAST / steps)
         """The budget: epochs of plain AdamW."""
+        own = self.job.steps / all_steps
+        self.share = share_of(epochs or own, own, len(self.splits.train[0]), len(whole.train[0]))
+        """Of every rival's rates: less than all where little of the training is wanted."""
         label = "".join(letter if letter.isalnum() else "-" for letter in name)
         self.folder = out / "held-out" / f"{label}-{price}-{epochs or 0:g}-{images or 0}"
         self.settings: Row = {"loss": self.job.loss, "batch_size": self.job.batch_size, "keep": "last"}
@@ -113,15 +119,16 @@ class Contest:
     def compared(self, seeds: Sequence[int]) -> tl.Comparison:
         """Every rival at its best rate on the tuning seed, for the time or the FLOPs of plain AdamW."""
         return tl.compare(
-            self.job.make, self.splits, recipes=rivals(self.job), seeds=seeds, tuning_seeds=(TUNING,),
-            budget=self.epochs, time="1x" if self.price == "time" else None, out=self.folder / "rivals",
-            resume=True, **self.settings,
+            self.job.make, self.splits, recipes=rivals(self.job, self.share), seeds=seeds,
+            tuning_seeds=(TUNING,), budget=self.epochs, time="1x" if self.price == "time" else None,
+            out=self.folder / "rivals", resume=True, **self.settings,
         )  # fmt: skip
 
     def chosen(self, name: str, seeds: Sequence[int]) -> list[Result]:
         """BestOf, its trials inside the price, or as many full runs' worth of them as a rival has."""
-        recipe = BestOf() if name == PAID else BestOf(trials=TRIALS / (1 + TRIALS), warm=False)
-        epochs = self.epochs * (1 if name == PAID else 1 + TRIALS)
+        trials = math.ceil(self.share * TRIALS)
+        recipe = BestOf() if name == PAID else BestOf(trials=trials / (1 + trials), warm=False)
+        epochs = self.epochs * (1 if name == PAID else 1 + trials)
         own: Row = {"epochs": epochs, "equal_cost": self.price == "FLOPs", "resume": True}
         setup = Setup(self.job.make, self.splits, self.settings | own)
         arm = tl.Arm(recipe, PLAIN_ADAMW)

@@ -62,6 +62,14 @@ def test_rivals_and_choosers_meet_at_both_prices(
     assert timed.results["norm + Muon"][0].cost < 0.6 * timed.results["plain"][0].cost
 
 
+def test_a_small_contest_has_fewer_rates(contest: held_out.Contest, tmp_path: Path) -> None:
+    small = held_out.Contest("little", "FLOPs", tmp_path, None, 0.1, 4)
+    assert contest.share == 1 > small.share
+    counts = {len(rates) for rates in held_out.rivals(small.job, small.share).values()}
+    assert counts == {math.ceil(small.share * held_out.TRIALS)}
+    assert {len(rates) for rates in held_out.rivals(contest.job).values()} == {held_out.TRIALS}
+
+
 def test_a_row_compares_with_the_right_arms() -> None:
     def runs(*losses: float) -> list[dict[str, float | str]]:
         return [{"test": loss, "words": ""} for loss in losses]
