@@ -146,7 +146,7 @@ def filled(folder: Path) -> Path:
     labels = np.arange(RANDOM, dtype=np.uint8)[:, None]
     for split, name in (("train", "train"), ("test", "t10k")):
         rows = draw.integers(0, 256, (RANDOM, 3072), dtype=np.uint8)
-        write(folder / "cifar100" / f"{split}.bin", (labels, labels, rows))
+        write(folder / "cifar100" / f"{split}.bin", (labels % 20, labels % 100, rows))
         for kind, shape, values in (
             ("images-idx3", (RANDOM, 28, 28), draw.integers(0, 256, (RANDOM, 784), dtype=np.uint8)),
             ("labels-idx1", (RANDOM,), labels % 10),

@@ -103,10 +103,12 @@ def total(x: torch.Tensor, y: np.ndarray, number: int) -> float:
     return number * (float(x.sum()) + float(y.sum()))
 
 
-def test_data_of_many_jobs_are_packed_once_and_without_what_they_are_a_part_of() -> None:
-    """Forty jobs on a hundredth of 40 MB: 400 kB of it, and a million numbers, not 2 GB."""
-    x, y, engine = torch.ones(10_000, 1000)[:100], np.ones(1_000_000), Recording()
-    assert run_all(partial(total, x, y), range(40), engine) == [1_100_000.0 * n for n in range(40)]
+@pytest.mark.parametrize("rows", [1, 100])
+def test_data_of_many_jobs_are_packed_once_and_without_what_they_are_a_part_of(rows: int) -> None:
+    """Forty jobs on a row or a hundredth of 40 MB: 4 or 400 kB of it, and a million numbers, not 2 GB."""
+    x, y, engine = torch.ones(10_000, 1000)[:rows], np.ones(1_000_000), Recording()
+    sums = [(1_000_000.0 + 1000 * rows) * number for number in range(40)]
+    assert run_all(partial(total, x, y), range(40), engine) == sums
     payloads = {id(one): one for job, arrays in engine.payloads for one in (job, *arrays.values())}
     assert sum(map(len, payloads.values())) < x.nbytes + y.nbytes + 100_000
 

@@ -41,7 +41,7 @@ ONE = threading.Lock()
 """One job at a time in a process: jobs seed torch's random streams, which all threads share."""
 
 LARGE = 2**16
-"""Bytes from which an array is packed apart from the jobs it is in."""
+"""Bytes of memory from which an array is packed apart from the jobs it is in."""
 
 Payload = tuple[bytes, dict[int, bytes]]
 """A job, and the large arrays in it, which it shares with others."""
@@ -192,9 +192,9 @@ class Packer:
 
 
 def stands_apart(value: Any) -> bool:
-    """Whether a value of a job is a large array of numbers: data, not weights."""
-    if type(value) is Tensor:
-        return value.layout is torch.strided and not value.requires_grad and value.nbytes >= LARGE
+    """Whether a value of a job is a large array of numbers, or a part of one: data, not weights."""
+    if type(value) is Tensor and value.layout is torch.strided and not value.requires_grad:
+        return value.untyped_storage().nbytes() >= LARGE
     return type(value) is np.ndarray and value.dtype != object and value.nbytes >= LARGE
 
 
