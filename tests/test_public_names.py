@@ -164,6 +164,17 @@ def is_inside(dotted: str) -> bool:
     return False
 
 
+def dotted(node: ast.expr) -> str:
+    """``tl.deploy.measure`` of an expression that is nothing but names and dots."""
+    match node:
+        case ast.Attribute(value=owner, attr=name):
+            return f"{dotted(owner)}.{name}"
+        case ast.Name(id=name):
+            return name
+        case _:
+            return ""
+
+
 def internals(file: Path) -> Iterator[str]:
     """Names from the inside of the package that a file imports, patches or hands to another process."""
     for node in ast.walk(ast.parse(file.read_text())):
@@ -177,8 +188,8 @@ def internals(file: Path) -> Iterator[str]:
                     yield text
                 yield from (f"{m}.{n}" for m, n in IMPORTED.findall(text) if not is_public(m, n))
             case ast.Attribute():
-                chain = ast.unparse(node)
-                if re.fullmatch(r"tl(\.\w+)+", chain) and is_inside(chain):
+                chain = dotted(node)
+                if chain.startswith("tl.") and is_inside(chain):
                     yield chain
             case _:
                 pass
