@@ -41,6 +41,7 @@ INSIDE = {
         "core/test_stored.py",
         "core/test_targets.py",
         "deploy/test_flops.py",
+        "train/test_equal_cost.py",
     ),
     "deploy: forms of a graph and grids of kernels that the integer file is made of": (
         "deploy/test_export_integer.py",

@@ -16,7 +16,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import torchlift as tl
-from shrink_trials import trial
 from torchlift import stored
 from torchlift.core import store
 from torchlift.deploy import mask_weights, prune, shrink, shrinkable

@@ -5,10 +5,10 @@ import functools
 
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 import torchlift as tl
 from every_recipe import RECIPES, data, model
+from torchlift.flops import count_flops
 
 
 @functools.cache
@@ -16,9 +16,7 @@ def computed(name: str) -> int:
     """FLOPs of a run without validation data, with everything that happens around its steps."""
     optimizer = functools.partial(torch.optim.Adam, lr=0.01)
     settings = {"epochs": 20, "batch_size": 32, "equal_cost": True, "progress": False, "optimizer": optimizer}
-    with FlopCounterMode(display=False) as counter:
-        tl.fit(model(), data(1), recipe=copy.deepcopy(RECIPES[name]), **settings)
-    return counter.get_total_flops()
+    return count_flops(lambda: tl.fit(model(), data(1), recipe=copy.deepcopy(RECIPES[name]), **settings))
 
 
 @pytest.mark.parametrize(
