@@ -58,7 +58,6 @@ INSIDE = {
         "methods/depth/test_critical.py",
         "methods/depth/test_layer_pruning.py",
         "methods/lifted/test_exact_blocks.py",
-        "methods/lifted/test_one_loop.py",
         "methods/lifted/test_unified.py",
         "methods/precision/test_bit_targets.py",
         "methods/precision/test_keep_grid.py",
