@@ -41,7 +41,7 @@ from compress_pitch import frames, network
 
 RESULTS = Path(__file__).parent / "results" / "integer_latency.json"
 PAGE = Path(__file__).parents[1] / "docs" / "methods" / "shrinking.md"
-BATCHES, CALIBRATION, OPENINGS = (1, 32), 64, 5
+BATCHES, CALIBRATION, OPENINGS = (1, 32), 64, 9
 ARMS = ("float", "int8", "cut", "cut int8", "theirs per tensor", "theirs per channel")
 
 
@@ -255,8 +255,8 @@ TRAINED: dict[str, tuple[str, Callable[[], nn.Module], int, int]] = {
 """Data, network, training samples, epochs."""
 RATIOS, WITHIN = (0.3, 0.2, 0.1), 1.0
 """Parts of the channels that are cut: less where more loses more points than this."""
-POLISH, SAMPLES, RANGES = 40, 8192, 1024
-"""Epochs of polishing, inputs without labels for it, those for the ranges of integers."""
+POLISH, RANGES = 40, 1024
+"""Epochs of polishing on the training inputs without their labels, and inputs for the ranges of integers."""
 LEVELS = (127, 31, 15, 11, 7)
 
 
@@ -285,14 +285,14 @@ def accuracies(
         sizes = {name: path.stat().st_size for name, path in paths.items()}
     cuts: dict[str, Any] = {}
     for ratio in RATIOS:
-        cuts[str(ratio)] = row = cut_and_polished(model, x, ratio, test)
+        cuts[str(ratio)] = row = cut_and_polished(model, x[:count], ratio, test)
         if scores["float"] - row["test %"]["cut int8"] <= WITHIN:
             break
     first = cuts[str(RATIOS[0])]
     return {
         "test %": {arm: (scores | first["test %"])[arm] for arm in ACCURACIES},
         "test samples": len(test[0]), "training samples": count, "epochs": epochs,
-        "polished with": SAMPLES, "polishing epochs": POLISH, "cuts": cuts,
+        "polished with": count, "polishing epochs": POLISH, "cuts": cuts,
         "bytes": sizes | first["bytes"], "output_error": whole.card["output_error"],
         "rounded": {str(top): rounded(model, top, *splits.valid) for top in LEVELS},
     }  # fmt: skip
@@ -302,7 +302,7 @@ def cut_and_polished(
     model: nn.Module, x: Tensor, ratio: float, test: tuple[Tensor, Tensor]
 ) -> dict[str, Any]:
     """Test accuracy in % of a network without so many of its channels, and of its file of integers."""
-    small = tl.compress(model, x[:SAMPLES], ratio=ratio, polish=POLISH, progress=False)
+    small = tl.compress(model, x, ratio=ratio, polish=POLISH, progress=False)
     with tempfile.TemporaryDirectory() as work:
         paths = {name: Path(work) / f"{name}.onnx" for name in ("cut", "cut int8")}
         small.export(paths["cut"])

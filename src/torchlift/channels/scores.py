@@ -28,7 +28,7 @@ class PruningChoice:
     skip: str | None = None
     round_to: int = 1
     gently: bool = False
-    """Round only where twice the multiple, or more, is left."""
+    """Round only where twice the multiple, or more, is left, and to half of it elsewhere."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -63,8 +63,8 @@ def chosen_channels(free: list[Coupling], scores: list[Tensor], choice: PruningC
     else:
         counts = [min(round(choice.of(c.name) * c.channels), c.channels - 1) for c in free]
     counts = [
-        n
-        if choice.gently and c.channels - n < 2 * choice.round_to
+        gently_rounded(c.channels, n, choice.round_to)[0]
+        if choice.gently
         else rounded_count(c.channels, n, choice.round_to)
         for c, n in zip(free, counts, strict=True)
     ]
@@ -77,6 +77,28 @@ def rounded_count(channels: int, gone: int, round_to: int) -> int:
         return gone
     left = max(round_to, round((channels - gone) / round_to) * round_to)
     return max(0, channels - left)
+
+
+WIDTH, LEAST_WIDTH = 8, 4
+"""Vector units like multiples of these: 11 channels can take longer than 16."""
+
+
+def gently_rounded(channels: int, gone: int, round_to: int = WIDTH) -> tuple[int, int]:
+    """How many go so that a multiple is left, and the multiple: ``round_to``, or half of it, and so on, that
+    fits twice or more into what is left; no rounding where nothing would go."""
+    left, multiple = channels - gone, round_to
+    while multiple >= LEAST_WIDTH and gone:
+        nearest = round(left / multiple) * multiple
+        if 2 * multiple <= nearest < channels:
+            return channels - nearest, multiple
+        multiple //= 2
+    return gone, 1
+
+
+def cut_evenly(channels: int, ratio: float, round_to: int = WIDTH) -> tuple[int, int]:
+    """How many channels of a coupling a ratio cuts, gently rounded, and in what steps that may change."""
+    gone, multiple = gently_rounded(channels, min(round(ratio * channels), channels - 1), round_to)
+    return gone, min(multiple, LEAST_WIDTH)
 
 
 def scores_of(model: nn.Module, some: Sequence[Coupling], choice: PruningChoice) -> list[Tensor]:

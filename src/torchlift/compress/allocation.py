@@ -66,15 +66,22 @@ def allocate_cuts(
     counts: Mapping[str, int],
     costs: Mapping[str, Sequence[float]],
     sizes: Callable[[Mapping[str, int]], Sequence[float]],
+    steps: Mapping[str, int] | None = None,
 ) -> dict[str, int]:
     """How many channels of each coupling go: the least Σ cost(count) with no size above that of ``counts``.
 
-    ``costs[name][k]`` is the cost of k channels less. Exchanges, as long as one pays: some channels of one
-    coupling come back, some of another go where sizes ask for it.
+    ``costs[name][k]`` is the cost of k channels less, ``sizes`` are channels, parameters, MACs. Exchanges, as
+    long as one pays: some channels of one coupling come back, some of another go where sizes ask for it. One
+    pays where the cost falls by a larger part than the parameters do: what is polished needs them.
+    ``steps`` are the least moves of couplings whose widths are to stay multiples.
     """
+
+    def worth(counts: Mapping[str, int], parameters: float) -> float:
+        return sum(own[counts[name]] for name, own in costs.items()) / max(parameters, 1.0)
+
     best = dict(counts)
     limits = sizes(counts)
-    steps = {name: max(1, len(own) // PARTS) for name, own in costs.items()}
+    steps = {name: max(1, len(own) // PARTS) for name, own in costs.items()} | dict(steps or {})
     farthest = {name: max(counts[name], int(FARTHEST * len(own))) for name, own in costs.items()}
     while True:
         moves: list[tuple[float, str, int, str, int]] = []
@@ -92,7 +99,9 @@ def allocate_cuts(
                         moves.append((paid - gain, back, fewer, other, more))
         for _, back, fewer, other, more in sorted(moves):
             trial = best | {back: fewer, other: more}
-            if all(size <= limit for size, limit in zip(sizes(trial), limits, strict=True)):
+            left = sizes(trial)
+            pays = worth(trial, left[1]) < worth(best, sizes(best)[1])
+            if pays and all(size <= limit for size, limit in zip(left, limits, strict=True)):
                 best = trial
                 break
         else:

@@ -79,7 +79,8 @@ def compress(
     Without any: as small as stays within 1 % of the
     outputs, or keeps an ``accuracy`` (or ``metric``) on ``valid``. Of a ``ratio``, each layer takes its share
     by what it costs the outputs, with no more channels, weights or MACs left than the same part of each layer
-    would leave; ``allocate=False`` cuts the same part of each.
+    would leave; ``allocate=False`` cuts the same part of each. Widths are multiples of 8 or 4 where that is
+    near: 11 channels can take longer than 16.
     ``polish``: epochs of distillation on the same inputs. ``sweeps``: how often the layers are gone through.
     ``where``: a glob on the names of weights to compress; ``keep``: globs of those to leave alone.
     ``group``: 32, 64

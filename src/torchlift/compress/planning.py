@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torchlift.channels.couplings import Coupling
 from torchlift.channels.dead_channels import Decision
 from torchlift.channels.folding import plain_norms
+from torchlift.channels.scores import WIDTH, cut_evenly
 from torchlift.channels.surgery import apply_surgery, surgery
 from torchlift.compress.allocation import Option, knapsack
 from torchlift.compress.cutting import Channels
@@ -90,6 +91,11 @@ class Targets:
         return all(value is None for value in targets) and not self.sparsity
 
     @property
+    def round_to(self) -> int:
+        """Of which widths are multiples; MACs are counted to the channel."""
+        return WIDTH if self.macs is None else 1
+
+    @property
     def form(self) -> WeightForm:
         """What is the same for all layers."""
         return WeightForm(self.bits, self.group, self.sparsity)
@@ -128,7 +134,8 @@ def at_ratio(
 ) -> tuple[SweepState, Sensitivity]:
     """Cut at a ratio, then every layer in its form."""
     if ratio:
-        state = sweep.cut(state, ratio, allocate=targets.allocate and targets.latency is None)
+        allocate = targets.allocate and targets.latency is None
+        state = sweep.cut(state, ratio, allocate=allocate, round_to=targets.round_to)
     if targets.bytes is not None:
         return allocated(sweep, state, targets, targets.bytes)
     if targets.none:
@@ -338,15 +345,15 @@ def ratios_for(sweep: Sweep, state: SweepState, limit: int, targets: Targets) ->
         channels, costs = sweep.channels(state)
     except TorchliftError:  # a network that cannot be followed is not cut
         return [0.0]
-    left = {r: costs.parameters(first_roots(channels.free, r)) for r in RATIOS}
+    left = {r: costs.parameters(first_roots(channels.free, r, WIDTH)) for r in RATIOS}
     wanted = [targets.bits] if targets.bits else [1.5, 2.0, 3.0]
     ratios = {min((r for r in RATIOS if 8 * limit / left[r] >= bits), default=RATIOS[-1]) for bits in wanted}
     return sorted(ratios)
 
 
-def first_roots(free: list[Coupling], ratio: float) -> Tensor:
+def first_roots(free: list[Coupling], ratio: float, round_to: int = 1) -> Tensor:
     """Some channels of each coupling, as many as a ratio says: costs do not depend on which."""
-    some = [c.roots[: min(round(ratio * c.channels), c.channels - 1)] for c in free]
+    some = [c.roots[: cut_evenly(c.channels, ratio, round_to)[0]] for c in free]
     return torch.cat([torch.zeros(0, dtype=torch.int64), *some])
 
 
@@ -364,7 +371,7 @@ def ratio_for(sweep: Sweep, state: SweepState, targets: Targets) -> float:
         limit, clock = targets.latency, integer_milliseconds if targets.integer else milliseconds
 
         def left(ratio: float) -> float:
-            return clock(sweep, cut_anywhere(state, channels, ratio))
+            return clock(sweep, cut_anywhere(state, channels, ratio, targets.round_to))
 
         needed.append(least_ratio(limit, left, "latency", PARTS))
     return max(needed)
@@ -383,12 +390,12 @@ def least_ratio(limit: float, left: Callable[[float], float], name: str, count: 
     return bisect_left(range(count - 1), True, key=lambda k: left(k / count) <= limit) / count
 
 
-def cut_anywhere(state: SweepState, channels: Channels, ratio: float) -> nn.Module:
+def cut_anywhere(state: SweepState, channels: Channels, ratio: float, round_to: int) -> nn.Module:
     """The network without so many channels, whichever: what a call takes does not depend on them."""
     decisions: list[Decision] = []
     for coupling in channels.free:
         dead = torch.zeros(coupling.channels, dtype=torch.bool)
-        dead[: min(round(ratio * coupling.channels), coupling.channels - 1)] = True
+        dead[: cut_evenly(coupling.channels, ratio, round_to)[0]] = True
         decisions.append(Decision(coupling, dead, dead))
     return apply_surgery(copy.deepcopy(state.work), channels.trace, surgery(decisions)).eval()
 

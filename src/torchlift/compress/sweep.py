@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from torchlift.channels.costs import Costs, costs_of, sizes_by_count
 from torchlift.channels.cuts import Cuts
+from torchlift.channels.scores import WIDTH, cut_evenly
 from torchlift.compress.allocation import Option, allocate_cuts
 from torchlift.compress.calibration import Calibration
 from torchlift.compress.cutting import Channels, cut_channels, kept_rows, rank_channels
@@ -94,11 +95,14 @@ class Sweep:
         channels = Channels.of(stream, maps, lambda name: not self.chosen(name))
         return channels, costs_of(state.work, channels.trace)
 
-    def cut(self, state: SweepState, ratio: float, *, allocate: bool = True) -> SweepState:
+    def cut(
+        self, state: SweepState, ratio: float, *, allocate: bool = True, round_to: int = WIDTH
+    ) -> SweepState:
         """Without so many of the channels, those worth least; every reader refit."""
         channels, costs = self.channels(state)
         groups = {c.name: c for c in channels.free if round(ratio * c.channels)}
-        counts = {name: min(round(ratio * c.channels), c.channels - 1) for name, c in groups.items()}
+        even = {name: cut_evenly(c.channels, ratio, round_to) for name, c in groups.items()}
+        counts = {name: count for name, (count, _) in even.items()}
         stream, maps = self.stream(SweepState(copy.deepcopy(state.work), state.cuts))
 
         def change() -> float:
@@ -110,7 +114,8 @@ class Sweep:
         if allocate:
             costs_by_count = {name: rank.costs.tolist() for name, rank in ranks.items() if len(rank.costs)}
             sizes = sizes_by_count(costs, {name: c.roots for name, c in groups.items()})
-            counts = allocate_cuts(counts, costs_by_count, sizes)
+            steps = {name: step for name, (_, step) in even.items() if step > 1 and name in costs_by_count}
+            counts = allocate_cuts(counts, costs_by_count, sizes, steps)
         gone = {name: rank.gone(groups[name].channels, counts[name]) for name, rank in ranks.items()}
         small, cuts = cut_channels(stream, channels, maps, gone, self.journal, self.tell, repair=self.refit)
         after = SweepState(small, cuts)

@@ -74,7 +74,9 @@ REAL_OPEN, REAL_WRITE = os.open, os.write
 
 
 def fill(ballast: Path) -> None:
-    """Write a file until the disk has no page left."""
+    """Write a file until the disk, a small one made for this, has no page left."""
+    if shutil.disk_usage(ballast.parent).free > 2**30:
+        raise RuntimeError(f"{ballast.parent} lies on a large disk: mount a small one for what fills it.")
     handle = REAL_OPEN(ballast, os.O_WRONLY | os.O_CREAT)
     with contextlib.suppress(OSError):
         while True:
