@@ -17,6 +17,7 @@ from torchlift import data
 def _own_folders(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHLIFT_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("TORCHLIFT_DATA", raising=False)
+    monkeypatch.setattr("torchlift.data.sources.INSTALLED", tmp_path / "installed")
 
 
 @pytest.fixture
@@ -115,6 +116,14 @@ def test_mnist(mnist):
 def test_fashion_mnist_reads_the_same_format(mnist):
     folder, images = mnist
     assert torch.equal(data.fashion_mnist(folder / "MNIST" / "raw")[1][0][:, 0], torch.from_numpy(images))
+
+
+def test_an_installed_package_is_found_beside_another_data_folder(mnist, tmp_path):
+    folder, images = mnist
+    (tmp_path / "installed").mkdir()
+    (folder / "MNIST" / "raw").rename(tmp_path / "installed" / "fashion-mnist")
+    for other in (None, folder):
+        assert torch.equal(data.fashion_mnist(other)[1][0][:, 0], torch.from_numpy(images))
 
 
 @pytest.mark.parametrize(

@@ -22,19 +22,24 @@ class LoadError(ValueError):
         super().__init__(printable(message))
 
 
+INSTALLED = Path("/usr/share/datasets")
+"""Where Debian's packages put data."""
+
+
 def locate(who: str, folder: str | Path | None, folders: Sequence[str], file: str) -> Path:
-    """The folder that holds ``file``: one of ``folders`` under the data folder, or that folder itself.
+    """The folder that holds ``file``: one of ``folders`` under the data folder, that folder itself, or one of
+    ``folders`` where packages put data.
 
     The data folder is the argument, else the environment variable ``TORCHLIFT_DATA``.
     """
     data_folder = folder or os.environ.get("TORCHLIFT_DATA")
     layout = f"{folders[0]}/{file}"
+    root = Path(data_folder or INSTALLED).expanduser()
+    for place in (*(root / name for name in (*folders, ".")), *(INSTALLED / name for name in folders)):
+        if any((place / (file + suffix)).exists() for suffix in OPENERS):
+            return place
     if not data_folder:
         raise LoadError(f"{who}: no data folder; pass one or set TORCHLIFT_DATA to a folder with {layout}")
-    root = Path(data_folder).expanduser()
-    for subfolder in (*folders, "."):
-        if any((root / subfolder / (file + suffix)).exists() for suffix in OPENERS):
-            return root / subfolder
     raise LoadError(
         f"{who}: {root} has no {layout}; pass another folder or set TORCHLIFT_DATA to one that has"
     )
