@@ -79,7 +79,6 @@ INSIDE = {
     ),
     "report: numbers, axes and paths as they are drawn": (
         "report/test_numbers.py",
-        "report/test_page.py",
         "report/test_svg.py",
     ),
     "train: locks, digests and the files of a run, damaged byte by byte": (

@@ -1,14 +1,32 @@
+"""What a page draws of each kind of block, as it stands in the HTML."""
+
+import json
 import math
+import re
 from itertools import pairwise
 
 import pytest
 
 from torchlift import report
-from torchlift.report.plots import chart_view
-from torchlift.report.points import dots_view, scatter_view
-from torchlift.report.tables import bars_view, cards_view, heatmap_view, keyvalues_view, table_view
 
 nan = math.nan
+
+
+def drawn(block):
+    """The HTML of a block, on one line, with ordinary spaces."""
+    page = report.render(report.Page("t", sections=[report.Section("s", [block])]))
+    body = page[page.index("<main") : page.index("</main>")]
+    return re.sub(r"\s+", " ", body.replace("\N{NO-BREAK SPACE}", " "))
+
+
+def fractions(text):
+    """Percentages as they stand in attributes."""
+    return [float(value) / 100 for value in re.findall(r'="([\d.]+)%"', text)]
+
+
+def data_of(block):
+    """What the page's script reads."""
+    return json.loads(re.search(r'<script type="application/json">(.*?)</script>', drawn(block))[1])
 
 
 def test_mismatched_data_raises_one_line():
@@ -35,13 +53,13 @@ def test_a_table_marks_its_best_aligns_numbers_and_keeps_sort_keys():
         report.Column("n", "count"),
     ]
     rows = [["a", report.Spread(0.7412, 0.0042), 10], ["b", report.Spread(0.7555, 0.0017), None]]
-    drawn = table_view(report.Table(columns, rows))["rows"]
-    assert [[cell["text"] for cell in row] for row in drawn] == [
-        ["a", "0.7412 ± 0.0042", "10"],
-        ["b", "0.7555 ± 0.0017", "–"],
-    ]
-    assert [row[1]["best"] for row in drawn] == [False, True]
-    assert [row[2]["key"] for row in drawn] == [10.0, ""]
+    cells = re.findall(
+        r'class="(\w+)( best)?" data-key="([^"]*)">([^<]*)<', drawn(report.Table(columns, rows))
+    )
+    assert [text for *_, text in cells] == ["a", "0.7412 ± 0.0042", "10", "b", "0.7555 ± 0.0017", "–"]
+    assert [align for align, *_ in cells] == ["left", "right", "right"] * 2
+    assert [bool(best) for _, best, *_ in cells] == [False] * 4 + [True, False]
+    assert [key for *_, key, _ in cells][2::3] == ["10.0", ""]
 
 
 def test_cards_tell_the_change_and_whether_it_is_welcome():
@@ -51,30 +69,23 @@ def test_cards_tell_the_change_and_whether_it_is_welcome():
         report.Card("bits", 8, other=8, better="lower"),
         report.Card("macs", 900, "count", other=100),
     ]
-    views = cards_view(report.Cards(cards))["cards"]
-    assert [view["change"].replace("\N{NO-BREAK SPACE}", " ") for view in views] == [
-        "▼ −70 %",
-        "▼ −11 %",
-        "unchanged",
-        "▲ 9.0×",
-    ]
-    assert [view["good"] for view in views] == [True, False, None, None]
+    changes = re.findall(r'<span class="change (\w*)">([^<]*)<', drawn(report.Cards(cards)))
+    assert [text.strip() for _, text in changes] == ["▼ −70 %", "▼ −11 %", "unchanged", "▲ 9.0×"]
+    assert [kind for kind, _ in changes] == ["good", "bad", "", ""]
 
 
 def test_a_chart_draws_gaps_bands_and_phases():
     line = report.Line("loss", [0, 1, 2, 3], [4.0, nan, 2.0, 1.0], [3, nan, 1, 0], [5, nan, 3, 2])
-    view = chart_view(
-        report.Chart(
-            [line], phases=[report.Phase(0, 2, "a"), report.Phase(2, 2, "none"), report.Phase(2, 4, "b")]
-        )
+    phases = [report.Phase(0, 2, "a"), report.Phase(2, 2, "none"), report.Phase(2, 4, "b")]
+    chart = report.Chart([line], phases=phases)
+    html = drawn(chart)
+    (band,), (stroke,) = (
+        re.findall(rf'<path class="{kind}" d="([^"]*)"', html) for kind in ("band", "stroke")
     )
-    assert view["series"][0]["path"].count("M") == 2
-    assert view["series"][0]["band"].count("Z") == 2
-    assert [(phase["at"], phase["width"], phase["label"]) for phase in view["phases"]] == [
-        (0, 0.5, "a"),
-        (0.5, 0.5, "b"),
-    ]
-    assert view["data"]["series"][0]["y"] == [4.0, None, 2.0, 1.0]
+    assert (stroke.count("M"), band.count("Z")) == (2, 2)
+    spans = re.findall(r'style="left:([\d.]+)%;width:([\d.]+)%" title="(\w+)"', html)
+    assert [(float(at), float(width), label) for at, width, label in spans] == [(0, 50, "a"), (50, 50, "b")]
+    assert data_of(chart)["series"][0]["y"] == [4.0, None, 2.0, 1.0]
 
 
 def test_thousands_of_points_stay_a_small_file():
@@ -85,36 +96,40 @@ def test_thousands_of_points_stay_a_small_file():
 
 def test_neighboring_series_differ_in_more_than_color():
     lines = [report.Line(str(k), [0.0, 1.0], [k, k + 1.0]) for k in range(12)]
-    looks = [(one["color"], one["dash"]) for one in chart_view(report.Chart(lines))["series"]]
+    looks = re.findall(r'<g data-series="\d+" class="c(\d+) d(\d+)">', drawn(report.Chart(lines)))
     assert len(set(looks)) == 12
     assert all(a[1] != b[1] for a, b in pairwise(looks))
 
 
 def test_scatter_leaves_out_what_a_log_axis_cannot_show():
     points = report.Points("p", [0.0, 1.0, 10.0], [1.0, 2.0, 3.0], x_error=[0.0, 2.0, 1.0])
-    spots = scatter_view(report.Scatter([points], log_x=True))["series"][0]["spots"]
-    assert [spot["across"] is None for spot in spots] == [True, False]
+    html = drawn(report.Scatter([points], log_x=True))
+    assert html.count('<use class="spot"') == 2
+    assert html.count('<line class="whisker"') == 1  # one less its error is below nothing
 
 
 def test_a_small_number_beside_a_large_one_is_not_shown_as_nothing():
     losses = report.Table([report.Column("loss")], [[25_498.0], [0.0705]])
-    assert [cell["text"] for (cell,) in table_view(losses)["rows"]] == ["25,498", "0.07050"]
+    assert re.findall(r'data-key="[^"]+">([^<]*)<', drawn(losses)) == ["25,498", "0.07050"]
 
 
 def test_dots_bars_and_heat_maps_place_their_values():
-    dots = dots_view(report.Dots([report.DotRow("a", [1.0, 3.0, nan], 1.5, 2.5)], reference=2.0))
-    assert dots["rows"][0]["mean"] == dots["reference"] == pytest.approx(sum(dots["rows"][0]["whisker"]) / 2)
-    assert len(dots["rows"][0]["spots"]) == 2
-    bars = bars_view(report.Bars(["a", "b"], {"s": [-1.0, 3.0]}))["rows"]
-    assert [(bar["at"], bar["length"]) for _, (bar,) in bars] == [(0.0, 0.25), (0.25, 0.75)]
-    cells = heatmap_view(report.Heatmap(["r"], ["a", "b"], [[1.0, nan]], best="high"))["rows"][0][1]
-    assert [(cell["text"], cell["best"]) for cell in cells] == [("1", True), ("–", False)]
+    html = drawn(report.Dots([report.DotRow("a", [1.0, 3.0, nan], 1.5, 2.5)], reference=2.0))
+    mean, reference, whisker = (
+        fractions(re.search(rf'<line class="{kind}"[^>]*>', html)[0])[:2]
+        for kind in ("mean", "reference", "whisker")
+    )
+    assert mean[0] == reference[0] == pytest.approx(sum(whisker) / 2)
+    assert html.count("<circle") == 2
+    bars = re.findall(r'<rect class="fill"[^>]*>', drawn(report.Bars(["a", "b"], {"s": [-1.0, 3.0]})))
+    assert [fractions(bar)[:2] for bar in bars] == [[0.0, 0.25], [0.25, 0.75]]
+    html = drawn(report.Heatmap(["r"], ["a", "b"], [[1.0, nan]], best="high"))
+    assert re.findall(r'<td class="(\w*)"[^>]*>([^<]*)<', html) == [("best", "1"), ("", "–")]
 
 
 def test_nested_settings_become_dotted_keys():
-    items = keyvalues_view(report.KeyValues({"optimizer": {"lr": 0.05}, "betas": (0.9, 0.99), "none": {}}))[
-        "items"
-    ]
+    html = drawn(report.KeyValues({"optimizer": {"lr": 0.05}, "betas": (0.9, 0.99), "none": {}}))
+    items = re.findall(r'<th scope="row">([^<]*)</th><td>([^<]*)</td>', html)
     assert items == [("optimizer.lr", "0.05"), ("betas", "(0.9, 0.99)"), ("none", "{}")]
 
 
@@ -140,5 +155,6 @@ def test_empty_and_missing_data_render(block):
 
 
 def test_seeds_that_tie_stand_above_one_another():
-    row = dots_view(report.Dots([report.DotRow("a", [0.5, 0.7, 0.5, 0.5])]))["rows"][0]
-    assert [up for _, _, _, up in row["spots"]] == [-5, 0, 0, 5]
+    html = drawn(report.Dots([report.DotRow("a", [0.5, 0.7, 0.5, 0.5])]))
+    up = re.findall(r'<circle class="spot"(?: transform="translate\(0 ([^)]+)\)")?', html)
+    assert [float(value or 0) for value in up] == [-5, 0, 0, 5]
