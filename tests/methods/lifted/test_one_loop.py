@@ -89,9 +89,9 @@ def test_a_lifted_run_goes_on_where_it_was_stopped(name: str, tmp_path: Path) ->
     with Mortal(math.inf) as whole:
         reference = tl.fit(net(), **settings(name))
     deaths = 0
-    for life, part in enumerate((0.25, 0.2, 0.3, 0.15, math.inf)):
+    for life, share in enumerate((0.25, 0.2, 0.3, 0.15, math.inf)):
         try:
-            with Mortal(part * whole.count):
+            with Mortal(share * whole.count):
                 actual = tl.fit(net(), out=tmp_path, resume=life > 0, save_every=0.0, **settings(name))
         except Stopped:
             deaths += 1
