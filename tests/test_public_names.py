@@ -43,6 +43,7 @@ INSIDE = {
         "deploy/test_flops.py",
         "train/test_equal_cost.py",
     ),
+    "data: a folder in the place of the one where the system has data": ("data/test_files.py",),
     "deploy: forms of a graph and grids of kernels that the integer file is made of": (
         "deploy/test_export_integer.py",
     ),

@@ -35,9 +35,9 @@ def locate(who: str, folder: str | Path | None, folders: Sequence[str], file: st
     data_folder = folder or os.environ.get("TORCHLIFT_DATA")
     layout = f"{folders[0]}/{file}"
     root = Path(data_folder or INSTALLED).expanduser()
-    for place in (*(root / name for name in (*folders, ".")), *(INSTALLED / name for name in folders)):
-        if any((place / (file + suffix)).exists() for suffix in OPENERS):
-            return place
+    for candidate in (*(root / name for name in (*folders, ".")), *(INSTALLED / name for name in folders)):
+        if any((candidate / (file + suffix)).exists() for suffix in OPENERS):
+            return candidate
     if not data_folder:
         raise LoadError(f"{who}: no data folder; pass one or set TORCHLIFT_DATA to a folder with {layout}")
     raise LoadError(
