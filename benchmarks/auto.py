@@ -45,8 +45,8 @@ class Case:
 
 def digits(seed: int) -> tuple[Any, Any, Any]:
     """Train, validation, test; the split by the seed."""
-    parts = tl.data.digits(seed)
-    return parts.train, parts.valid, parts.test
+    splits = tl.data.digits(seed)
+    return splits.train, splits.valid, splits.test
 
 
 def images(seed: int) -> tuple[Any, Any, Any]:
@@ -234,12 +234,12 @@ def main() -> None:
         folder = options.out / f"{name}-{case.budget:g}"
         folder.mkdir(parents=True, exist_ok=True)
         runs = dict.fromkeys(("auto", "plain", "sized"), searched) | dict.fromkeys(chains(case), by_hand)
-        parts = {
+        searches = {
             "without a limit": (without_limit, ("auto", "plain")),
             "with a limit": (with_limit, ("sized", *chains(case))),
         }
-        for limit in (limit for limit in parts if options.limit in ("both", limit.split()[0])):
-            summary, arms = parts[limit]
+        for limit in (limit for limit in searches if options.limit in ("both", limit.split()[0])):
+            summary, arms = searches[limit]
             pieces: Pieces = {arm: [] for arm in arms}
             for seed in range(options.seeds):
                 for arm in arms:

@@ -68,7 +68,7 @@ class Small:
 
     def recipe(self) -> Inside:
         """Averages of neighbors, zeros, bits until the file is small; one schedule and one set of norms."""
-        parts: dict[str, Any] = {
+        stages: dict[str, Any] = {
             "pool": Pooled("*fc1*"),
             "prune": ContinuousSparsification(
                 sparsity=self.sparsity, where="*fc1*weight", finetune=0.0, logit_step=1.0
@@ -86,8 +86,8 @@ class Small:
         }
         shares = {"pool": self.pool, "prune": self.prune, "bits": 1 - self.pool - self.prune}
         if not self.pool:
-            del parts["pool"], shares["pool"]
-        return Inside(Normalize(), Chain(parts, shares=shares, restart=False))
+            del stages["pool"], shares["pool"]
+        return Inside(Normalize(), Chain(stages, shares=shares, restart=False))
 
 
 Arm = Dense | Small

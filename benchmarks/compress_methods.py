@@ -201,8 +201,8 @@ def outputs_of(path: Path, x: Tensor) -> Tensor:
     """What a file gives."""
     run = session(path)
     name = run.get_inputs()[0].name
-    parts = [run.run(None, {name: some.numpy()})[0] for some in x.split(100)]
-    return torch.from_numpy(np.concatenate(parts))
+    outputs = [run.run(None, {name: some.numpy()})[0] for some in x.split(100)]
+    return torch.from_numpy(np.concatenate(outputs))
 
 
 def static_int8(one: Case, model: nn.Module, folder: Path) -> Path:

@@ -82,16 +82,16 @@ EACH = 500
 def within_50_cents(model: nn.Module, sets: int) -> dict[str, Any]:
     """The part of frames, in %, whose strongest bin is within 50 cents of the pitch; its standard error; the
     part in each set."""
-    parts: list[float] = []
+    shares: list[float] = []
     for seed in TESTS[:sets]:
         x, cents = frames(EACH, seed)
         bins = torch.cat([model(some).argmax(1) for some in x.split(100)])
-        parts.append(float(((FIRST_BIN + BIN * bins - cents).abs() < 50).double().mean()))
-    mean = sum(parts) / len(parts)
+        shares.append(float(((FIRST_BIN + BIN * bins - cents).abs() < 50).double().mean()))
+    mean = sum(shares) / len(shares)
     return {
         "within 50 cents, %": round(100 * mean, 2),
-        "standard error, %": round(100 * math.sqrt(mean * (1 - mean) / (EACH * len(parts))), 2),
-        "each set, %": [round(100 * share, 1) for share in parts],
+        "standard error, %": round(100 * math.sqrt(mean * (1 - mean) / (EACH * len(shares))), 2),
+        "each set, %": [round(100 * share, 1) for share in shares],
     }
 
 

@@ -69,8 +69,8 @@ def sweep(network: Network, x: Tensor, y: Tensor, states: list[Tensor]) -> dict[
         layer.theta = timed(row, name, partial(step, layer, penalty, mu, below, target, Alone()))
         weights = WeightBlock(below, target, penalty, mu, rho)
         row[f"{name}_gradient"] = float(weights.gradient(layer.theta).abs().max())
-    parts = network.layer_energies(x, states, y)
-    row["penalty"], row["loss"] = (float(term) / len(x) for term in parts)
+    terms = network.layer_energies(x, states, y)
+    row["penalty"], row["loss"] = (float(term) / len(x) for term in terms)
     row["seconds"] = sum(row[f"{n}_seconds"] for n in ("states", "weights_1", "weights_2"))
     row["cpu_seconds"] = sum(row[f"{n}_cpu_seconds"] for n in ("states", "weights_1", "weights_2"))
     return row

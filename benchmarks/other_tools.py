@@ -74,9 +74,9 @@ class Bench:
     """The data, and how everything here is trained."""
 
     def __init__(self, folder: str | None, work: Path, images: int, epochs: int, tuning: int) -> None:
-        parts = tl.data.load("cifar10", folder, 0)
-        self.train = tuple(tensor[:images] for tensor in parts.train)
-        self.test = tuple(tensor[:2000] for tensor in parts.test)
+        splits = tl.data.load("cifar10", folder, 0)
+        self.train = tuple(tensor[:images] for tensor in splits.train)
+        self.test = tuple(tensor[:2000] for tensor in splits.test)
         self.epochs, self.tuning, self.seed = epochs, tuning, 0
         self.work, self.name, self.make = work, "dense", resnet20
         self.example = self.test[0][:2]
@@ -144,7 +144,7 @@ def cut_by_them(dense: nn.Module, bench: Bench) -> dict[str, Any]:
 @torch.no_grad()
 def zero(zeroed: nn.Module, pruner: Any, group: Any) -> None:
     """Set to zero, in a copy of the dense network, the channels of a group that is about to be cut."""
-    parts, tensors = dict(zeroed.named_modules()), dict(zeroed.named_parameters())
+    modules, tensors = dict(zeroed.named_modules()), dict(zeroed.named_parameters())
     names = {id(module): name for name, module in pruner.model.named_modules()}
     names |= {id(tensor): name for name, tensor in pruner.model.named_parameters()}
     for step, rows in group:
@@ -152,9 +152,9 @@ def zero(zeroed: nn.Module, pruner: Any, group: Any) -> None:
         if name in tensors:
             tensors[name][..., rows] = 0
         elif name is not None and pruner.DG.is_out_channel_pruning_fn(step.handler):
-            for tensor in parts[name].parameters(recurse=False):
+            for tensor in modules[name].parameters(recurse=False):
                 tensor[rows] = 0
-            assert type(module) is type(parts[name])
+            assert type(module) is type(modules[name])
 
 
 def cut_by_us(dense: nn.Module, bench: Bench) -> dict[str, Any]:

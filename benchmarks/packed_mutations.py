@@ -406,7 +406,7 @@ def front(body: bytes, rng: random.Random) -> bytes:
     return FRONT.pack(fields[0], fields[1] % 256, *fields[2:]) + body[FRONT.size :]
 
 
-def parts(body: bytes) -> tuple[list[Any], bytes, bytes, bytes]:
+def sections(body: bytes) -> tuple[list[Any], bytes, bytes, bytes]:
     """The front's fields, the header's text, the plan's numbers and the streams."""
     fields = list(FRONT.unpack_from(body))
     middle = FRONT.size + fields[2]
@@ -425,7 +425,7 @@ def joined(fields: list[Any], text: bytes, numbers: bytes, streams: bytes) -> by
 def header(body: bytes, rng: random.Random) -> bytes:
     """A node of the JSON tree, replaced, removed or doubled."""
     try:
-        fields, text, numbers, streams = parts(body)
+        fields, text, numbers, streams = sections(body)
         tree = json.loads(text)
     except (zlib.error, ValueError, Exception):
         return damage(body, rng)
@@ -436,7 +436,7 @@ def header(body: bytes, rng: random.Random) -> bytes:
 def plan(body: bytes, rng: random.Random) -> bytes:
     """A byte of the inflated plan, or the streams after it."""
     try:
-        fields, text, numbers, streams = parts(body)
+        fields, text, numbers, streams = sections(body)
     except Exception:  # what an earlier change left cannot be taken apart
         return damage(body, rng)
     if rng.random() < 0.2:
@@ -446,10 +446,10 @@ def plan(body: bytes, rng: random.Random) -> bytes:
 
 def change_node(tree: Any, rng: random.Random) -> None:
     """Replace, remove or double one place of a tree."""
-    places = list(walk(tree))
-    if not places:
+    holders = list(walk(tree))
+    if not holders:
         return
-    holder, key = rng.choice(places)
+    holder, key = rng.choice(holders)
     kind = rng.random()
     if kind < 0.5:
         old = holder[key]
@@ -458,7 +458,7 @@ def change_node(tree: Any, rng: random.Random) -> None:
             old + rng.choice([-1, 1, 100, 2**33]) if number and rng.random() < 0.5 else rng.choice(VALUES)
         )
     elif kind < 0.7:
-        other, name = rng.choice(places)
+        other, name = rng.choice(holders)
         holder[key] = copy.deepcopy(other[name])
     elif kind < 0.85 and isinstance(holder, list):
         holder.extend(copy.deepcopy(holder[:1]) * rng.choice([1, 3]))

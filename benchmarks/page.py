@@ -51,7 +51,7 @@ def page(recorded: Mapping[str, Any], pictures: Path | None = None) -> str:
     listed = [(one, verdict(one, recorded.get(one.record or one.entry or ""))) for one in every_protocol()]
     counts = {word: sum(said.word == word for _, said in listed) for word in WORDS}
     counted = ", ".join(f"{number} {word}" for word, number in counts.items())
-    parts = [
+    blocks = [
         f"# What reproduced, and what did not\n\n{len(listed)} tables and figures: {counted}.\n",
         f"## The rule\n\n{inspect.cleandoc(rule.__doc__ or '')}\n",
         "Commands read data from `--data` or `TORCHLIFT_DATA`; all records were made on two CPU cores. "
@@ -61,14 +61,14 @@ def page(recorded: Mapping[str, Any], pictures: Path | None = None) -> str:
     shown: set[str] = set()
     for folder, title in SOURCES.items():
         mine = [(one, said) for one, said in listed if one.source == folder]
-        parts += [f"## {title}\n", overview(mine)]
+        blocks += [f"## {title}\n", overview(mine)]
         for one, said in mine:
             if one.entry is not None and (record := recorded.get(one.record or one.entry)) is not None:
                 shown.add(one.record or one.entry)
-                parts.append(section(one, said, record, one.record or one.entry, pictures))
-    parts.append("## Questions of our own\n")
-    parts += [own(name, record) for name, record in recorded.items() if name not in shown]
-    return "\n".join(parts)
+                blocks.append(section(one, said, record, one.record or one.entry, pictures))
+    blocks.append("## Questions of our own\n")
+    blocks += [own(name, record) for name, record in recorded.items() if name not in shown]
+    return "\n".join(blocks)
 
 
 def overview(rows: Iterable[tuple[Protocol, Verdict]]) -> str:

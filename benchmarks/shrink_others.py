@@ -126,7 +126,7 @@ OPERATIONS: dict[str, Callable[..., Tensor]] = {
     "ConvTranspose": lambda x, w, b=None, *, strides, **_: functional.conv_transpose2d(x, w, b, strides),
     "GlobalAveragePool": lambda x: x.mean((2, 3), keepdim=True),
     "ReduceMean": lambda x, axes, keepdims: x.mean(axes, keepdim=bool(keepdims)),
-    "Concat": lambda *parts, axis: torch.cat(parts, axis),
+    "Concat": lambda *tensors, axis: torch.cat(tensors, axis),
     "MaxPool": pooled,
     "Resize": lambda x, roi, scales, **_: functional.interpolate(
         x, scale_factor=[float(s) for s in scales[2:]], mode="nearest"

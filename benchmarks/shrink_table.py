@@ -176,8 +176,8 @@ def theirs(
         if note is not None:
             note(pruner, group)
         group.prune()
-    parts: list[Any] = [*model.modules()]
-    for module in parts:  # as its own examples for ViT and BERT do
+    modules: list[Any] = [*model.modules()]
+    for module in modules:  # as its own examples for ViT and BERT do
         for query in (getattr(module, name, None) for name in ("query", "q_proj")):
             if query in pruner.num_heads:
                 module.num_attention_heads = heads = pruner.num_heads[query]

@@ -60,9 +60,9 @@ def setting(stand_in: bool, data: str | None) -> tuple[Setting, int, tuple[int, 
         training = Setting("Conv-6, CIFAR-10", Conv6, whole("cifar10", data), 40.0, fit)
         return training, 4, (5, 10, 20, 30), {"*conv*": 0.15, "*": 0.2}
     mnist = fewer(load("mnist", data), 2000, 2000)
-    parts = Splits(framed(mnist.train), framed(mnist.valid), framed(mnist.test), mnist.kind)
+    splits = Splits(framed(mnist.train), framed(mnist.valid), framed(mnist.test), mnist.kind)
     title = "Conv-6 at an eighth of its width, 2000 images of MNIST"
-    training = Setting(title, partial(Conv6, channels=1, width=0.125), parts, 8.0, adam(2e-3))
+    training = Setting(title, partial(Conv6, channels=1, width=0.125), splits, 8.0, adam(2e-3))
     return training, 2, (1, 2), {"*conv*": 0.4, "*": 0.5}
 
 

@@ -215,17 +215,17 @@ def table(title: str, figures: str, case: Case, stand_in: bool, seeds: int, cell
 def finding(rows: Sequence[Row], levels: Sequence[float]) -> str:
     """The ranking at each level; a method that stayed below it comes with its own sparsity."""
     table = {row["method"]: row for row in means(rows)}
-    parts = [f"dense {100 * table['dense']['accuracy']['mean']:.1f} %"]
+    facts = [f"dense {100 * table['dense']['accuracy']['mean']:.1f} %"]
     for level in levels:
         own = {name.rpartition(",")[0]: row for name, row in table.items() if name.endswith(f", {level}")}
         ranked = sorted(own.items(), key=lambda item: -item[1]["accuracy"]["mean"])
-        parts.append(
+        facts.append(
             f"at {100 * level:g} % zeros " + ", ".join(spoken(name, row, level) for name, row in ranked)
         )
         names = [name for name, _ in ranked]
         if SOURCE_CS in names:
-            parts.append(f"CS as the thesis has it is number {names.index(SOURCE_CS) + 1} of {len(names)}")
-    return "; ".join(parts) + "."
+            facts.append(f"CS as the thesis has it is number {names.index(SOURCE_CS) + 1} of {len(names)}")
+    return "; ".join(facts) + "."
 
 
 def spoken(name: str, row: Row, level: float) -> str:

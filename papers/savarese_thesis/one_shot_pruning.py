@@ -70,8 +70,8 @@ def sparsest(rows: Sequence[Row]) -> dict[str, float]:
 
 def small_case(data: str | None) -> Case:
     """The stand-in: LeNet-5 on some of MNIST."""
-    parts = fewer(load("mnist", data), 9000, 3000)
-    setting = Setting("LeNet-5, 9000 images of MNIST", partial(LeNet5, (1, 28, 28)), parts, 5.0, {})
+    digits = fewer(load("mnist", data), 9000, 3000)
+    setting = Setting("LeNet-5, 9000 images of MNIST", partial(LeNet5, (1, 28, 28)), digits, 5.0, {})
     return Case(setting, (0.95,), tuple(METHODS))
 
 

@@ -20,8 +20,8 @@ NAMES = ("dense", "CS", "CS of the source", "MP", "GMP", "IMP-C")
 def case(data: str | None) -> Case:
     """Half the width and half the pixels; all convolutions but the 1×1 shortcuts."""
     few = 2000
-    parts = fewer(load("cifar10", data), few, 2000)
-    small = Splits(halved(parts.train), halved(parts.valid), halved(parts.test), parts.kind)
+    whole = fewer(load("cifar10", data), few, 2000)
+    small = Splits(halved(whole.train), halved(whole.valid), halved(whole.test), whole.kind)
     title = f"ResNet-8 at half its width, {few} images of CIFAR-10 at 16×16 pixels"
     setting = Setting(title, partial(resnet, 8, width=8), small, 6.0, {}, "*conv*weight")
     return Case(setting, (0.9,), NAMES)

@@ -64,24 +64,24 @@ def run(
     }
 
 
-def by_gld(f: Objective, places: Axes, seed: int) -> Values:
+def by_gld(f: Objective, grid: Axes, seed: int) -> Values:
     """Gradientless descent."""
-    return [value for _, value in gld(f, places, trials=len(places[0]) * len(places[1]), seed=seed).trials]
+    return [value for _, value in gld(f, grid, trials=len(grid[0]) * len(grid[1]), seed=seed).trials]
 
 
-def by_coordinates(f: Objective, places: Axes, seed: int) -> Values:
+def by_coordinates(f: Objective, grid: Axes, seed: int) -> Values:
     """Gradientless descent along one axis at a time."""
-    trials = len(places[0]) * len(places[1])
-    return [value for _, value in gld(f, places, coordinate=True, trials=trials, seed=seed).trials]
+    trials = len(grid[0]) * len(grid[1])
+    return [value for _, value in gld(f, grid, coordinate=True, trials=trials, seed=seed).trials]
 
 
-def by_lines(f: Objective, places: Axes, seed: int) -> Values:
+def by_lines(f: Objective, grid: Axes, seed: int) -> Values:
     """Two line searches, over α and then over ε, from a different start for every seed."""
-    start = (seed % len(places[0]), seed % len(places[1]))
-    return [value for _, value in line_searches(f, places, start=start).trials]
+    start = (seed % len(grid[0]), seed % len(grid[1]))
+    return [value for _, value in line_searches(f, grid, start=start).trials]
 
 
-def by_optuna(sampler: str, f: Objective, places: Axes, seed: int) -> Values:
+def by_optuna(sampler: str, f: Objective, grid: Axes, seed: int) -> Values:
     """One of Optuna's samplers on the indices of the grid; a point asked again costs a trial, as it would."""
     import optuna
 
@@ -90,12 +90,10 @@ def by_optuna(sampler: str, f: Objective, places: Axes, seed: int) -> Values:
     study = optuna.create_study(sampler=searcher)
 
     def objective(trial: Any) -> float:
-        rate, eps = (
-            trial.suggest_int(name, 0, len(axis) - 1) for name, axis in zip("αε", places, strict=True)
-        )
-        return f(places[0][rate], places[1][eps])
+        rate, eps = (trial.suggest_int(name, 0, len(axis) - 1) for name, axis in zip("αε", grid, strict=True))
+        return f(grid[0][rate], grid[1][eps])
 
-    study.optimize(objective, n_trials=len(places[0]) * len(places[1]))
+    study.optimize(objective, n_trials=len(grid[0]) * len(grid[1]))
     return [trial.value for trial in study.trials if trial.value is not None]
 
 
@@ -103,8 +101,8 @@ TUNERS: dict[str, Callable[[Objective, Axes, int], Values]] = {
     "gradientless descent": by_gld,
     "gradientless descent by coordinates": by_coordinates,
     "two line searches": by_lines,
-    "Parzen trees": lambda f, places, seed: by_optuna("TPESampler", f, places, seed),
-    "random": lambda f, places, seed: by_optuna("RandomSampler", f, places, seed),
+    "Parzen trees": lambda f, grid, seed: by_optuna("TPESampler", f, grid, seed),
+    "random": lambda f, grid, seed: by_optuna("RandomSampler", f, grid, seed),
 }
 
 

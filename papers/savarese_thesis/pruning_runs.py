@@ -74,9 +74,9 @@ TICKETS = protocol("savarese_thesis", "Table 4.2")
 
 def whole(name: str, folder: str | Path | None) -> Splits:
     """All training images to train on, as in the source: nothing is held out but the test images."""
-    parts = load(name, folder)
-    x, y = (torch.cat(pair) for pair in zip(parts.train, parts.valid, strict=True))
-    return Splits((x, y), parts.test, parts.test, parts.kind)
+    splits = load(name, folder)
+    x, y = (torch.cat(pair) for pair in zip(splits.train, splits.valid, strict=True))
+    return Splits((x, y), splits.test, splits.test, splits.kind)
 
 
 def resnet20(folder: str | Path | None, published: Protocol = TICKETS, arm: str = "ResNet-20") -> Setting:

@@ -161,8 +161,8 @@ def matrices(runs: Sequence[Row]) -> list[Row]:
     shown: list[tuple[str, Row]] = []
     for seed, one in enumerate(runs):
         steps = one["similarity"]
-        places = sorted({0, len(steps) // 2, len(steps) - 1}) if seed == 0 else [len(steps) - 1]
-        shown += [(f"seed {seed}, epoch {steps[n]['epoch']}", steps[n]["groups"]) for n in places]
+        chosen = sorted({0, len(steps) // 2, len(steps) - 1}) if seed == 0 else [len(steps) - 1]
+        shown += [(f"seed {seed}, epoch {steps[n]['epoch']}", steps[n]["groups"]) for n in chosen]
     return [
         {"name": f"{title}, {group}", "values": values}
         for title, groups in shown

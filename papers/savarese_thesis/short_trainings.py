@@ -61,8 +61,8 @@ def images(
     (x, y), (x_test, y_test) = cifar10(folder)
     mean, std = statistics(x)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
-    parts = ((x[order[5000:]], y[order[5000:]]), (x[order[:5000]], y[order[:5000]]), (x_test, y_test))
-    train, valid, test = ((normalize(a, mean, std), b) for a, b in parts)
+    pairs = ((x[order[5000:]], y[order[5000:]]), (x[order[:5000]], y[order[:5000]]), (x_test, y_test))
+    train, valid, test = ((normalize(a, mean, std), b) for a, b in pairs)
     every = len(x) - 5000
     train, valid, test = (first(pair, count or len(pair[0])) for pair in (train, valid, test))
     home, batch = device or "cpu", min(64 if stand_in else 128, len(train[0]))

@@ -40,18 +40,18 @@ def run(
         else partial(Smol, strength=1e-5, logit_rate=0.02)
     )
     wrapped = under_one_schedule if full else unchanged
-    parts = [n / 13 for n in range(1, 13)] if full else [0.1, 0.25, 0.4, 0.55, 0.7, 0.85]
-    parts = thinned(parts, setting.share)
-    ways = {f"noise {share:.2f}": wrapped(make(finetune=1 - share)) for share in parts}
+    shares = [n / 13 for n in range(1, 13)] if full else [0.1, 0.25, 0.4, 0.55, 0.7, 0.85]
+    shares = thinned(shares, setting.share)
+    ways = {f"noise {share:.2f}": wrapped(make(finetune=1 - share)) for share in shares}
     rows = bench.runs(ways, seeds or 3)
     table = means(rows)
     curves = [
-        {"name": key, "panel": key, "x": parts, "y": [row[key]["mean"] for row in table]}
+        {"name": key, "panel": key, "x": shares, "y": [row[key]["mean"] for row in table]}
         for key in ("accuracy", "bits")
     ]
     said = ", ".join(
         f"{share:.2f}: {100 * row['accuracy']['mean']:.1f} % at {row['bits']['mean']:.2f} bits"
-        for share, row in zip(parts, table, strict=True)
+        for share, row in zip(shares, table, strict=True)
     )
     return as_record(
         "Precision training against fine-tuning", "Figure 5.7", setting, full, rows,

@@ -57,14 +57,14 @@ class Vocabulary:
 def setting(full: bool, data: str | None) -> tuple[Setting, Vocabulary, list[str]]:
     """A setting, the English words, and the test sentences as they are."""
     sources, targets, length, width, depth, epochs = (10_000, 8_000, 50, 256, 6, 50.0) if full else SMALL
-    parts = [
+    corpora = [
         [pair for pair in split if max(map(len, pair)) <= length - 2]
         for split in (
             [(words(german), words(english)) for german, english in split] for split in multi30k(data)
         )
     ]
     german, english = (
-        Vocabulary([pair[side] for pair in parts[0]], size) for side, size in ((0, sources), (1, targets))
+        Vocabulary([pair[side] for pair in corpora[0]], size) for side, size in ((0, sources), (1, targets))
     )
 
     def pairs(sentences: list[tuple[list[str], list[str]]]) -> tuple[Tensor, Tensor]:
@@ -75,16 +75,16 @@ def setting(full: bool, data: str | None) -> tuple[Setting, Vocabulary, list[str
         y = target[:, 1:]
         return torch.cat([source, target[:, :-1]], 1), torch.where(y == PAD, IGNORED, y)
 
-    train, valid, test = map(pairs, parts)
+    train, valid, test = map(pairs, corpora)
     make = partial(Translator, len(german.words), len(english.words), length, width, depth)
     fit = {
         "optimizer": partial(torch.optim.Adam, lr=5e-4 if full else 2e-3), "schedule": "cosine",
         "batch_size": 64, "clip": 1.0, "progress": False,
     }  # fmt: skip
-    pairs_said = f"{len(parts[0]):,} pairs of Multi30k with at most {length - 2} words"
+    pairs_said = f"{len(corpora[0]):,} pairs of Multi30k with at most {length - 2} words"
     title = f"{depth} + {depth} blocks of width {width}, {pairs_said}"
     training = Setting(title, make, Splits(train, valid, test, "text"), epochs, fit)
-    return training, english, [" ".join(e) for _, e in parts[2]]
+    return training, english, [" ".join(e) for _, e in corpora[2]]
 
 
 SMALL = (3000, 2000, 16, 64, 2, 3.0)
