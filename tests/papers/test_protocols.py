@@ -385,6 +385,7 @@ def test_random_images_stand_where_files_are_missing(monkeypatch, tmp_path):
     monkeypatch.setattr(every_entry, "run_entry", missing)
     monkeypatch.setenv("TORCHLIFT_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("TORCHLIFT_DATA", raising=False)
+    monkeypatch.setattr("torchlift.data.sources.INSTALLED", tmp_path / "installed")
     assert every_entry.attempt("figure3", tmp_path, 60)["ended"] == "no data"
     (tmp_path / "sets").mkdir()
     monkeypatch.setenv("TORCHLIFT_DATA", str(tmp_path / "sets"))
