@@ -91,9 +91,8 @@ def run(
     """Every network of Table 3.1 on every seed; the stand-in at equal FLOPs too."""
     if not stand_in:
         order = sharing_runs.Order(out, seeds or 5, epochs, images, device)
-        results = sharing_runs.side_by_side("sharing-cifar10", NETS, whole("cifar10", data), order)
-        title = "Soft sharing on CIFAR-10"
-        return sharing_runs.as_record(title, "Table 3.1, Figure 3.3", NETS, results, order)
+        title, figures = "Soft sharing on CIFAR-10", "Table 3.1, Figure 3.3"
+        return sharing_runs.table("sharing-cifar10", title, figures, NETS, whole("cifar10", data), order)
     plan = dataclasses.replace(SMALL, epochs=epochs or SMALL.epochs, images=images or SMALL.images)
     return small(plan, halved_images(plan, data), out, list(range(seeds or 3)))
 

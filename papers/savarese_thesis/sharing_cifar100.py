@@ -4,7 +4,7 @@ from pathlib import Path
 
 from papers.common.arms import Row
 from papers.savarese_thesis.pruning_runs import whole
-from papers.savarese_thesis.sharing_runs import Net, Order, as_record, side_by_side
+from papers.savarese_thesis.sharing_runs import Net, Order, table
 
 NETS = {
     "WRN-28-10": Net(28, 10, thesis=19.25),
@@ -30,5 +30,5 @@ def run(
 ) -> Row:
     """Every network on every seed, as in Table 3.1 but for the data."""
     order = Order(out, seeds or 5, epochs, images, device)
-    results = side_by_side("sharing-cifar100", NETS, whole("cifar100", data), order, classes=100)
-    return as_record("Soft sharing on CIFAR-100", "Table 3.2, Figure 3.4", NETS, results, order)
+    title, figures, splits = "Soft sharing on CIFAR-100", "Table 3.2, Figure 3.4", whole("cifar100", data)
+    return table("sharing-cifar100", title, figures, NETS, splits, order, classes=100)

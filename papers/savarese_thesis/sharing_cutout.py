@@ -4,7 +4,7 @@ from pathlib import Path
 
 from papers.common.arms import Row
 from papers.savarese_thesis.pruning_runs import whole
-from papers.savarese_thesis.sharing_runs import Net, Order, as_record, side_by_side
+from papers.savarese_thesis.sharing_runs import Net, Order, table
 from torchlift.data import crop_flip_cutout
 
 NETS = {
@@ -28,5 +28,5 @@ def run(
 ) -> Row:
     """Every network on every seed, with squares of 16 pixels cut out of the images."""
     order = Order(out, seeds or 1, epochs, images, device)
-    results = side_by_side("sharing-cutout", NETS, whole("cifar10", data), order, augment=crop_flip_cutout)
-    return as_record("Soft sharing on CIFAR-10 with cutout", "Table 3.3", NETS, results, order)
+    title, splits = "Soft sharing on CIFAR-10 with cutout", whole("cifar10", data)
+    return table("sharing-cutout", title, "Table 3.3", NETS, splits, order, augment=crop_flip_cutout)

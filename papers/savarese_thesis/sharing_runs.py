@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import torchlift as tl
-from papers.common.arms import Row, machine, spread
+from papers.common.arms import Row, machine, spread, without_arms
 from papers.common.cells import Cells
-from papers.common.protocol import few, protocol
+from papers.common.protocol import few, protocol, share_of, thinned
 from torchlift.data import Splits
 from torchlift.experiments.arm import Setup
 from torchlift.models import SHARED, swrn
@@ -97,6 +97,15 @@ def side_by_side(
         }
     )  # fmt: skip
     return {key: rows[index :: len(nets)] for index, key in enumerate(nets)}
+
+
+def table(name: str, title: str, figures: str, nets: Nets, data: Splits, order: Order, **more: Any) -> Row:
+    """The networks of a table; few of them, for they are large, where little of their training is wanted."""
+    length, count = PUBLISHED.length("WRN", order.epochs), len(data.train[0])
+    share = share_of(length, PUBLISHED.length("WRN", None), min(order.images or count, count), count)
+    some = {key: nets[key] for key in thinned(list(nets), share)}
+    record = as_record(title, figures, some, side_by_side(name, some, data, order, **more), order)
+    return record | without_arms(nets, some)
 
 
 def as_record(

@@ -5,7 +5,7 @@ import dataclasses
 import torch
 from entry_modules import module_of
 
-from papers.savarese_thesis import sharing_cifar10, shortest_paths
+from papers.savarese_thesis import sharing_cifar10, sharing_runs, shortest_paths
 from papers.savarese_thesis.sharing_cifar10 import Net, SharingPlan
 from torchlift.data import Splits
 from torchlift.report import reproduction_page
@@ -59,6 +59,21 @@ def test_sharing_is_measured_at_equal_parameters_and_at_equal_flops(monkeypatch,
     count = len(calls)
     sharing_cifar10.run(tmp_path, seeds=2, stand_in=True)
     assert len(calls) == count  # finished runs are read
+
+
+def test_a_small_table_has_few_of_the_large_networks(monkeypatch, tmp_path):
+    told = {"test": 1.0, "parameters": 2, "file bytes": 3, "operations": 4, "similarity": []}
+    monkeypatch.setattr(sharing_runs, "measured", lambda *_: told)
+    nets = {name: Net(10, 1) for name in "abcde"}
+    whole = sharing_runs.table(
+        "t", "T", "f", nets, images(""), sharing_runs.Order(tmp_path, 1, None, None, None)
+    )
+    assert [row["network"] for row in whole["rows"]] == list(nets)
+    assert "partial" not in whole
+    little = sharing_runs.Order(tmp_path, 1, 1.0, 4, None)
+    small = sharing_runs.table("t", "T", "f", nets, images(""), little)
+    assert [row["network"] for row in small["rows"]] == ["c"]
+    assert small["partial"] == "without a; b; d; e"
 
 
 def test_shortest_paths_have_all_phases_folded_networks_and_similarities(monkeypatch, tmp_path):
