@@ -148,7 +148,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, nargs="+", default=[1_000, 10_000, 100_000])
     parser.add_argument("--lenet", type=int, nargs="+", default=[100, 1_000])
     parser.add_argument("--modules", type=int, nargs="+", default=[1_000, 5_000])
-    parser.add_argument("--anew", action="store_true", help="forget what was measured before")
+    parser.add_argument("--again", action="store_true", help="forget what was measured before")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -159,7 +159,7 @@ def main() -> None:
         "runs": [],
         "modules": [],
     }
-    if path.exists() and not arguments.anew:
+    if path.exists() and not arguments.again:
         results |= json.loads(path.read_text())
     for problem in PROBLEMS:
         long_run(problem, 10)  # what is loaded once is not the runs'

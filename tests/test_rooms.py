@@ -25,7 +25,9 @@ FEW_PACKAGES = {
 }
 """Third-party packages of the rooms that promise to need few."""
 
-WORDS = "found made part given known place told settle settled asked got wish bill anew held marked"
+WORDS = (
+    "found made part given known place places told settle settled asked got wish bill anew held marked begin"
+)
 VAGUE = frozenset(re.findall(r"\w+", WORDS))
 """Words that say nothing of the thing they would name."""
 PUBLIC_TWICE = {

@@ -296,12 +296,12 @@ def test_lifted_on_a_set_is_lifted_on_its_parts(chosen: list[int]) -> None:
     assert analyze.is_lifted(deep, task, x[chosen])
 
 
-@pytest.mark.parametrize("places", [("2", "2.outer"), ("2", "2.outer", "2.outer.outer")])
-def test_residual_layers_one_after_another_are_a_lifting(places: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("layers", [("2", "2.outer"), ("2", "2.outer", "2.outer.outer")])
+def test_residual_layers_one_after_another_are_a_lifting(layers: tuple[str, ...]) -> None:
     """Definition A.2 composed: each inserted layer adds what it was given, not the run's first input."""
     model = nn.Sequential(nn.Linear(3, 4), nn.ELU(), nn.Linear(4, 2)).double()
     task, x = Task(model, "mse"), torch.randn(40, 3, dtype=torch.float64)
-    deep = chain(*(CriticalLayer(name, x, residual=True) for name in places)).lift(task)
+    deep = chain(*(CriticalLayer(name, x, residual=True) for name in layers)).lift(task)
     actual = analyze.lifting(deep, task, x)
     assert actual.gap < 1e-9
     assert actual, actual

@@ -65,7 +65,7 @@ def test_a_rate_is_relative_to_that_of_the_branch_around_it():
     assert rates(slower, steps=32) == pytest.approx(cosine(32, 2.5e-3))
 
 
-def places(recipe, epochs=8):
+def positions(recipe, epochs=8):
     """Where along the schedule each step lies."""
     seen = []
 
@@ -83,11 +83,11 @@ def places(recipe, epochs=8):
 def test_a_chain_follows_the_schedule_once():
     first, then = (ContinuousSparsification(sparsity=0.5, finetune=share) for share in (0.25, 0.5))
     parts = {"prune": first, "more": then}
-    once, _ = places(Chain(parts, {"prune": 1, "more": 1}, restart=False))
-    plain, _ = places(Plain())
+    once, _ = positions(Chain(parts, {"prune": 1, "more": 1}, restart=False))
+    plain, _ = positions(Plain())
     assert once == sorted(once)
     assert once == pytest.approx(plain)
-    restarted, _ = places(Chain(parts, {"prune": 1, "more": 1}))
+    restarted, _ = positions(Chain(parts, {"prune": 1, "more": 1}))
     assert (restarted.count(0.0), once.count(0.0)) == (4, 1)
 
 
@@ -99,7 +99,7 @@ def test_branches_epochs_and_spans_of_their_own_lie_inside():
         fit(task, name="third", share=0.5)
         return task
 
-    seen, _ = places(Chain({"all": halves}, restart=False))
+    seen, _ = positions(Chain({"all": halves}, restart=False))
     assert seen == pytest.approx([k / 31 for k in range(32)])
 
 

@@ -145,8 +145,8 @@ def test_any_tensor_can_be_read_without_the_others():
     torch.manual_seed(0)
     items = [Item(torch.randn(50, 20)), Item(torch.randint(0, 3, (900,)).float()), Item(torch.randn(7))]
     written = tensors.write_items(items)
-    begin = len(written.streams[0])
-    hole = b"\0" * begin + b"".join(written.streams[1:])  # the first one's bytes are gone
+    first = len(written.streams[0])
+    hole = b"\0" * first + b"".join(written.streams[1:])  # the first one's bytes are gone
     reader = tensors.TensorReader(written.plan, io.BytesIO(hole), 0, len(hole), Budget(2**20, 2**16))
     assert identical(reader.read(2).value, items[2].value)
     assert identical(reader.read(1).value, items[1].value)

@@ -85,9 +85,9 @@ def test_separability_reports_the_spread_of_the_best_rate(entry, tmp_path):
 
 
 def test_spread_and_price_of_a_coupled_and_a_separable_grid():
-    places = [10.0**k for k in range(4)]
-    apart = {(lr, eps): abs(torch.tensor(lr).log10().item() - 1) for lr in places for eps in places}
-    tied = {(lr, eps): float(lr != eps) for lr in places for eps in places}
+    rates = [10.0**k for k in range(4)]
+    apart = {(lr, eps): abs(torch.tensor(lr).log10().item() - 1) for lr in rates for eps in rates}
+    tied = {(lr, eps): float(lr != eps) for lr in rates for eps in rates}
     assert separability.summary("", "", apart)["spread of best α, decades"] == 0
     assert separability.summary("", "", apart)["price of one α"] == 0
     assert separability.summary("", "", tied)["spread of best α, decades"] == 3

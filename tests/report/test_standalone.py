@@ -39,5 +39,5 @@ def test_every_series_is_drawn_and_named():
 
 def test_figures_stand_beside_one_another():
     root = ElementTree.fromstring(beside([BARS, BARS, BARS], 600))
-    places = [child.get("x") for child in root if child.tag.endswith("svg")]
-    assert places == ["0", "200", "400"]
+    offsets = [child.get("x") for child in root if child.tag.endswith("svg")]
+    assert offsets == ["0", "200", "400"]

@@ -177,7 +177,7 @@ def planned(whole: OnnxGraph, choice: IntegerChoice) -> NodePlan:
         name = node.output[0]
         if kinds.get(name) and name not in integer:
             own = whole.variables(node)
-            if own and all(one in tensors and made_of_integers(whole, one, integer, folded) for one in own):
+            if own and all(one in tensors and integer_output(whole, one, integer, folded) for one in own):
                 integer[name] = kinds[name]
         kind = integer.get(name)
         if kind is None:
@@ -194,7 +194,7 @@ def planned(whole: OnnxGraph, choice: IntegerChoice) -> NodePlan:
     return trimmed(whole, NodePlan(integer, folded, tensors, choice.one_step))
 
 
-def made_of_integers(
+def integer_output(
     whole: OnnxGraph, name: str, integer: Mapping[str, str], folded: Mapping[str, str]
 ) -> bool:
     """Whether a tensor is the output of an integer operation (or of the ReLU that it includes)."""

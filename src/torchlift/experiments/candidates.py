@@ -49,8 +49,8 @@ def portfolio(task: Task, constraints: Constraints) -> dict[str, Arm]:
         **cut,
         **after,
         **dict(itertools.islice(trained.items(), 1)),
-        "channels → bits": Arm(in_parts(channels, bits)),
-        "norm → bits": Arm(in_parts(Normalize(), bits)),
+        "channels → bits": Arm(in_turn(channels, bits)),
+        "norm → bits": Arm(in_turn(Normalize(), bits)),
         "compressed": Arm(compressing(constraints)),
         "bits": Arm(bits),
         **trained,
@@ -65,7 +65,7 @@ def portfolio(task: Task, constraints: Constraints) -> dict[str, Arm]:
             "layers": Arm(LayerPruning()),
             "sparse": Arm(sparse),
             "fewer bits": Arm(Smol(bits=2.0)),
-            "sparse → bits": Arm(in_parts(sparse, bits)),
+            "sparse → bits": Arm(in_turn(sparse, bits)),
         }
     else:
         floats = sum(weight.numel() * weight.element_size() for weight in task.model.parameters())
@@ -93,7 +93,7 @@ def without_rate_variants(arms: Mapping[str, Arm]) -> dict[str, Arm]:
 
 def before(arm: Arm, *then: Recipe) -> Arm:
     """A way of training, then what makes it small, with its optimizer and rate."""
-    return Arm(in_parts(*([] if arm.recipe is None else [arm.recipe]), *then), arm.optimizer, arm.rate)
+    return Arm(in_turn(*([] if arm.recipe is None else [arm.recipe]), *then), arm.optimizer, arm.rate)
 
 
 def target(constraints: Constraints) -> int | None:
@@ -108,7 +108,7 @@ def compressing(constraints: Constraints, training: RecipeLike | Lift | None = N
     return Compressing(allowed, constraints.latency, 4 if open_ else None, training)
 
 
-def in_parts(*recipes: RecipeLike | Lift) -> Recipe:
+def in_turn(*recipes: RecipeLike | Lift) -> Recipe:
     """One recipe after the other, with equal parts of the budget."""
     return as_recipe(recipes[0]) if len(recipes) == 1 else Chain(recipes)
 

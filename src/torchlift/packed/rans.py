@@ -33,7 +33,7 @@ CELLS = 1 << 17
 """Symbols that are laid out for the encoder at once."""
 LEAST = np.uint32(LOW)
 SHIFTS, SLOTS = np.arange(17, dtype=np.uint32), (1 << np.arange(17)).astype(np.uint32) - np.uint32(1)
-PLACES = np.arange(1 << 16, dtype=np.uint32)
+WHOLE_NUMBERS = np.arange(1 << 16, dtype=np.uint32)
 
 Array = np.ndarray[Any, Any]
 
@@ -158,7 +158,7 @@ def steps(frequencies: Array, bits: int) -> Array:
     pairs = np.empty((frequencies.size, 2), np.uint32)
     pairs[:, 0], pairs[:, 1] = frequencies, -starts(frequencies)
     table = pairs.repeat(frequencies, 0)
-    table[:, 1] += PLACES[: 1 << bits]
+    table[:, 1] += WHOLE_NUMBERS[: 1 << bits]
     return table
 
 

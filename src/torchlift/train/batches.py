@@ -99,7 +99,7 @@ class Accumulated(Source):
         """The inner epoch, ``count`` batches together."""
         batches = self.inner.epoch(key, start * self.count, indexed)
         for _ in range(start, self.steps()):
-            yield Parts(itertools.islice(batches, self.count))
+            yield StepBatches(itertools.islice(batches, self.count))
 
     def ordered(self) -> Iterator[Batch]:
         """The inner source's."""
@@ -118,7 +118,7 @@ class Accumulated(Source):
         self.inner.restore(state)
 
 
-class Parts(list[Batch]):
+class StepBatches(list[Batch]):
     """The batches of one step."""
 
 
@@ -128,7 +128,7 @@ def example(source: Source, indexed: bool = False) -> Batch:
     with rng.scope():
         batch = next(iter(source.epoch(0, 0, indexed)))
     source.restore(state)
-    return batch[0] if isinstance(batch, Parts) else batch
+    return batch[0] if isinstance(batch, StepBatches) else batch
 
 
 class Loader(Source):

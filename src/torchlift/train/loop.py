@@ -17,7 +17,7 @@ from torchlift.core.gradient_step import GradientStep
 from torchlift.core.stored import drop_stale, load_record_state, record_state
 from torchlift.errors import BudgetError, DivergedError
 from torchlift.train import rng
-from torchlift.train.batches import Accumulated, Parts, Source, Tensors, example, share
+from torchlift.train.batches import Accumulated, Source, StepBatches, Tensors, example, share
 from torchlift.train.cost import Probe, count, probe
 from torchlift.train.engines import Engine
 from torchlift.train.evaluation import Metric, Score, evaluate, gradient_norm
@@ -233,7 +233,7 @@ class Loop:
         t = self.at.step / max(1, self.total - 1)
         for dial in self.dials:
             dial.turn(t)
-        batches = batch if isinstance(batch, Parts) else [batch]
+        batches = batch if isinstance(batch, StepBatches) else [batch]
         if not self.on_device:
             batches = [move(one, self.engine.device) for one in batches]
         batch = batches[0]

@@ -11,14 +11,15 @@ from small_transformers import mobile, vit
 from torchlift.lifts import Normalize
 from torchlift.recipes import Chain, ContinuousSparsification, Inside, Smol
 
-PLACES = ["plain", "normalized", "normalized throughout"]
-SLOW = [pytest.param(mobile, 32, kind, marks=pytest.mark.fuzz) for kind in PLACES[1:]]
+COORDINATES = ["plain", "normalized", "normalized throughout"]
+SLOW = [pytest.param(mobile, 32, kind, marks=pytest.mark.fuzz) for kind in COORDINATES[1:]]
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:every gate of")  # two epochs are few
 @pytest.mark.parametrize(
-    ("make", "size", "coordinates"), [*((vit, 16, kind) for kind in PLACES), (mobile, 32, "plain"), *SLOW]
+    ("make", "size", "coordinates"),
+    [*((vit, 16, kind) for kind in COORDINATES), (mobile, 32, "plain"), *SLOW],
 )
 def test_a_chain_on_transformers(make, size, coordinates, tmp_path):
     torch.manual_seed(0)

@@ -81,15 +81,15 @@ def rank(verb: str, out: Path, counter: Counter, **how: bool) -> list[int]:
         port = server.getsockname()[1]
 
     def live(number: int) -> None:
-        places = {
+        variables = {
             "RANK": number,
             "LOCAL_RANK": number,
             "WORLD_SIZE": 2,
             "LOCAL_WORLD_SIZE": 2,
             "GROUP_RANK": 0,
         }
-        places |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "x"}
-        os.environ.update({name: str(value) for name, value in places.items()})
+        variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "x"}
+        os.environ.update({name: str(value) for name, value in variables.items()})
         if number:
             register_optimizer_step_pre_hook(lambda *_: counter())
         VERBS[verb](out, **how)

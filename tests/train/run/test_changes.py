@@ -134,20 +134,20 @@ def inputs(data: Any = (X, Y), **settings: Any) -> Start:
 
 
 def patched(target: Any, name: str, value: Any, start: Start) -> Start:
-    def begin(patch: pytest.MonkeyPatch) -> tuple[Any, ...]:
+    def run(patch: pytest.MonkeyPatch) -> tuple[Any, ...]:
         patch.setattr(target, name, value)
         return start(patch)
 
-    return begin
+    return run
 
 
 def changed(change: Callable[[Net], Any]) -> Start:
-    def begin(patch: pytest.MonkeyPatch) -> tuple[Any, ...]:
+    def run(patch: pytest.MonkeyPatch) -> tuple[Any, ...]:
         model = Net()
         change(model)
         return model, (X, Y), {}
 
-    return begin
+    return run
 
 
 def loader(**options: Any) -> Callable[[], DataLoader]:

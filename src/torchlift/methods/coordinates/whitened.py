@@ -102,7 +102,7 @@ class Whitened(WeightLift):
                 raise TorchliftError(
                     f"{self!r}: {rows.shape[1]} inputs of {name}, only {len(rows)} patches: raise samples."
                 )
-            nodes[name] = WhitenedKernel(drawn_anew(layer), symmetric_whitening(rows, self.damping))
+            nodes[name] = WhitenedKernel(fresh_weight(layer), symmetric_whitening(rows, self.damping))
         for node in nodes.values():
             node.way_back = self
         return Reparametrized(copy.deepcopy(problem), nodes, self)
@@ -162,7 +162,7 @@ def padding_of(layer: Convolutional) -> tuple[int, ...]:
     return tuple(layer.padding)
 
 
-def drawn_anew(layer: Convolutional) -> Tensor:
+def fresh_weight(layer: Convolutional) -> Tensor:
     """A weight from the layer's own initialization."""
     fresh = copy.deepcopy(layer)
     fresh.reset_parameters()

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from torchlift.core import Problem, Task
 from torchlift.train import rng
-from torchlift.train.batches import Parts, Source
+from torchlift.train.batches import Source, StepBatches
 from torchlift.train.run.digest import digest
 from torchlift.tree import leaves, move
 
@@ -55,7 +55,7 @@ def first_batches(train: Source, valid: Source | None, seed: int) -> list[Any]:
     with rng.scope(seed), contextlib.ExitStack() as stack:
         stack.enter_context(reseeded(train, seed))
         batch = next(iter(train.epoch(rng.key(seed))))
-        batches.append(batch[0] if isinstance(batch, Parts) else batch)
+        batches.append(batch[0] if isinstance(batch, StepBatches) else batch)
         if valid is not None:
             stack.enter_context(reseeded(valid, seed))
             batches.append(next(iter(valid.ordered())))
