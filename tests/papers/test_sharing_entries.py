@@ -62,8 +62,8 @@ def test_sharing_is_measured_at_equal_parameters_and_at_equal_flops(monkeypatch,
 
 
 def test_a_small_table_has_few_of_the_large_networks(monkeypatch, tmp_path):
-    told = {"test": 1.0, "parameters": 2, "file bytes": 3, "operations": 4, "similarity": []}
-    monkeypatch.setattr(sharing_runs, "measured", lambda *_: told)
+    numbers = {"test": 1.0, "parameters": 2, "file bytes": 3, "operations": 4, "similarity": []}
+    monkeypatch.setattr(sharing_runs, "measured", lambda *_: numbers)
     nets = {name: Net(10, 1) for name in "abcde"}
     whole = sharing_runs.table(
         "t", "T", "f", nets, images(""), sharing_runs.Order(tmp_path, 1, None, None, None)
