@@ -301,7 +301,12 @@ def main() -> None:
     tasks = [task for task in TASKS if any(piece in task for piece in options.tasks)]
     contests = [Contest(task, price, options.out, options.data) for price in options.prices for task in tasks]
     rows = [row for contest in contests for row in contest.rows(numbers, (PAID, FREE))]
-    options.result.write_text(json.dumps(entry(rows, numbers), indent=1) + "\n")
+    some = "".join(f' "{task}"' for task in options.tasks) if tasks != list(TASKS) else ""
+    command = (
+        f"OMP_NUM_THREADS=1 python papers/our_searches/held_out.py --prices {' '.join(options.prices)} "
+        f"{f'--tasks{some} ' if some else ''}--seeds {options.seeds} --result held-out.json"
+    )
+    options.result.write_text(json.dumps(entry(rows, numbers) | {"command": command}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
