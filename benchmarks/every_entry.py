@@ -10,7 +10,7 @@ CPU time; networks with billions of operations an image see fewer images (``FEWE
 or CIFAR-100 is not at hand, random images are put in its place, and the row says so. The runs of an entry go
 through an executor that counts them, as they would with ``--jobs``.
 The records say nothing about the papers: they stay in OUT. ``--record`` writes how each entry ended, in how
-many CPU seconds and on which commit.
+many CPU seconds and on which commit; entries that were not tried stay in it as they were.
 """
 
 import argparse

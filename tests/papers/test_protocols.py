@@ -362,6 +362,13 @@ def test_every_entry_takes_less_of_the_same(name, tmp_path):
     assert record["command"].startswith(f"torchlift reproduce {name} --seeds 1 --epochs 1 --images ")
 
 
+def test_every_entry_has_run_at_a_scale_of_nothing():
+    """``make entries``, as recorded; a new entry is run by ``benchmarks/every_entry.py NAME --record …``."""
+    assert {row["entry"]: row["ended"] for row in RECORDS["every-entry"]["rows"]} == dict.fromkeys(
+        ENTRIES, "ran"
+    )
+
+
 def test_the_command_that_runs_entries_tells_how_each_ended(monkeypatch, tmp_path):
     ran = every_entry.attempt("depth-norms", tmp_path, 60)
     assert (ran["entry"], ran["ended"], ran["jobs"]) == ("depth-norms", "ran", 4)
