@@ -154,9 +154,9 @@ def verdict(published: Protocol, record: Record | None) -> Verdict:
         return Verdict("not run", f"a stand-in only: {record['scale']}")
     checks = [checked(record, check) for check in published.checks]
     decided = [one.holds for one in checks if one.holds is not None]
-    if not decided:
-        return Verdict("not run", "the record holds nothing to compare", checks)
     smaller = less(published, record)
+    if not decided:
+        return Verdict("not run", f"the record holds nothing to compare{smaller}", checks)
     if part_of(published, record) < WHOLE:
         return Verdict(
             "not run", f"a small run only: {sum(decided)} of {len(checks)} checks hold{smaller}", checks
