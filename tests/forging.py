@@ -11,12 +11,12 @@ from torchlift.packed.sealing import SIZE, seal
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))  # the fuzzers' generators
 
 from packed_mutations import assembled as assembled
-from packed_mutations import joined, parts
+from packed_mutations import joined, sections
 
 
 def rewritten(data: bytes, change: Callable[[Any], None]) -> bytes:
     """The file with its header changed in place."""
-    fields, text, numbers, streams = parts(data[:-SIZE])
+    fields, text, numbers, streams = sections(data[:-SIZE])
     header = json.loads(text)
     change(header)
     body = joined(fields, json.dumps(header).encode(), numbers, streams)
@@ -25,7 +25,7 @@ def rewritten(data: bytes, change: Callable[[Any], None]) -> bytes:
 
 def replanned(data: bytes, change: Callable[[bytes], bytes]) -> bytes:
     """The file with another plan."""
-    fields, text, numbers, streams = parts(data[:-SIZE])
+    fields, text, numbers, streams = sections(data[:-SIZE])
     body = joined(fields, text, change(numbers), streams)
     return body + seal(body, None)
 
