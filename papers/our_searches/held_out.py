@@ -306,7 +306,10 @@ def main() -> None:
         f"OMP_NUM_THREADS=1 python papers/our_searches/held_out.py --prices {' '.join(options.prices)} "
         f"{f'--tasks{some} ' if some else ''}--seeds {options.seeds} --result held-out.json"
     )
-    options.result.write_text(json.dumps(entry(rows, numbers) | {"command": command}, indent=1) + "\n")
+    left_out = [f"without equal {price}" for price in ("time", "FLOPs") if price not in options.prices]
+    partial = {"partial": ", ".join(left_out)} if left_out else {}
+    record = entry(rows, numbers) | {"command": command} | partial
+    options.result.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -71,7 +71,13 @@ def test_every_recorded_reproduction_has_its_entry():
     records = {
         path: json.loads(path.read_text()) for path in (ROOT / "benchmarks" / "results").glob("*.json")
     }
-    recorded = {path.stem.replace("_", "-") for path, record in records.items() if "source" in record}
+    recorded = {
+        re.sub("^torchlift reproduce (\\S+).*", r"\1", record["command"])
+        if record.get("command", "").startswith("torchlift reproduce")
+        else path.stem.replace("_", "-")
+        for path, record in records.items()
+        if "source" in record
+    }
     assert len(recorded) > 20
     assert recorded <= set(entries)
 
