@@ -14,10 +14,10 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.pictures import draw  # noqa: E402
-from papers.common import verdict as rule  # noqa: E402
-from papers.common.protocol import Protocol, every_protocol  # noqa: E402
-from papers.common.verdict import Verdict, value, verdict  # noqa: E402
+from benchmarks.pictures import draw  # noqa: E402  (after the path)
+from papers.common import verdict as rule  # noqa: E402  (after the path)
+from papers.common.protocol import Protocol, every_protocol  # noqa: E402  (after the path)
+from papers.common.verdict import Verdict, value, verdict  # noqa: E402  (after the path)
 
 RESULTS, PAGE, PICTURES = (
     ROOT / "benchmarks" / "results",

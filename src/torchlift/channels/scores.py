@@ -82,14 +82,17 @@ def rounded_count(channels: int, gone: int, round_to: int) -> int:
 WIDTH, LEAST_WIDTH = 8, 4
 """Vector units like multiples of these: 11 channels can take longer than 16."""
 
+NEAR = 1 / 8
+"""Rounding moves a width by no more than this part."""
+
 
 def gently_rounded(channels: int, gone: int, round_to: int = WIDTH) -> tuple[int, int]:
     """How many go so that a multiple is left, and the multiple: ``round_to``, or half of it, and so on, that
-    fits twice or more into what is left; no rounding where nothing would go."""
+    is near and fits twice or more into what is left; no rounding where nothing would go."""
     left, multiple = channels - gone, round_to
     while multiple >= LEAST_WIDTH and gone:
         nearest = round(left / multiple) * multiple
-        if 2 * multiple <= nearest < channels:
+        if 2 * multiple <= nearest < channels and abs(nearest - left) <= NEAR * left:
             return channels - nearest, multiple
         multiple //= 2
     return gone, 1

@@ -77,6 +77,7 @@ def allocate_cuts(
     """
 
     def worth(counts: Mapping[str, int], parameters: float) -> float:
+        """Σ cost / parameters: less is better."""
         return sum(own[counts[name]] for name, own in costs.items()) / max(parameters, 1.0)
 
     best = dict(counts)
@@ -84,6 +85,7 @@ def allocate_cuts(
     steps = {name: max(1, len(own) // PARTS) for name, own in costs.items()} | dict(steps or {})
     farthest = {name: max(counts[name], int(FARTHEST * len(own))) for name, own in costs.items()}
     while True:
+        worth_now = worth(best, sizes(best)[1])
         moves: list[tuple[float, str, int, str, int]] = []
         for back, least in steps.items():
             fewer = best[back] - least
@@ -100,7 +102,7 @@ def allocate_cuts(
         for _, back, fewer, other, more in sorted(moves):
             trial = best | {back: fewer, other: more}
             left = sizes(trial)
-            pays = worth(trial, left[1]) < worth(best, sizes(best)[1])
+            pays = worth(trial, left[1]) < worth_now
             if pays and all(size <= limit for size, limit in zip(left, limits, strict=True)):
                 best = trial
                 break
